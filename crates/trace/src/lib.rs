@@ -1,0 +1,40 @@
+//! What happened: events, the shapes they carry, and the file they are written to.
+//!
+//! Without features this crate only writes and stays light enough for the shim.
+//! The feature `read` adds the reader.
+
+mod digest;
+pub mod env;
+mod error;
+mod event;
+mod files;
+mod glob;
+mod id;
+pub mod json;
+mod key;
+mod quote;
+#[cfg(feature = "read")]
+pub mod read;
+mod redact;
+mod rotate;
+mod shape;
+mod time;
+mod writer;
+
+pub use digest::sha256_hex;
+pub use env::Environment;
+pub use error::Error;
+pub use event::{
+    Answer, Approval, Completion, Event, MAX_LINE, Output, PolicyReload, RateLimit, ReplayContext,
+    SpanInfo, Stdin, Stream, Via, WorldEvent,
+};
+pub use files::effective_user;
+pub use id::{IdError, PARENT_SPAN_VAR, ParentSpan, SessionId, SpanId, WorldId};
+pub use key::{Authenticity, Key};
+pub use quote::command_line;
+pub use redact::{MARK, Redactor};
+pub use rotate::prune;
+pub use shape::{
+    Component, Enforced, FsDiff, Level, Mode, NetAttempt, NetUse, Outcome, RuleRef, Verdict, denial,
+};
+pub use writer::{Retention, Writer};
