@@ -1,0 +1,83 @@
+//! How many descriptors this process may have open.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The soft limit before we raised it; 0 while we have not.
+static BEFORE: AtomicU64 = AtomicU64::new(0);
+
+/// The soft and the hard limit.
+pub fn get() -> io::Result<(u64, u64)> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is writable for the call.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((limit.rlim_cur, limit.rlim_max))
+}
+
+/// Raises this process's soft limit to `wanted`, as far as the hard one lets it. What it starts
+/// gets the old one back, because programs that use `select` break above 1024.
+pub fn raise(wanted: u64) -> io::Result<()> {
+    let (soft, hard) = get()?;
+    let higher = wanted.min(hard);
+    if higher <= soft {
+        return Ok(());
+    }
+    let _ = BEFORE.compare_exchange(0, soft, Ordering::Relaxed, Ordering::Relaxed);
+    set(higher, hard)
+}
+
+/// Takes the raise back, in a child that is about to become another program. Only system calls.
+pub fn restore() {
+    let before = BEFORE.load(Ordering::Relaxed);
+    if before != 0
+        && let Ok((_, hard)) = get()
+    {
+        let _ = set(before.min(hard), hard);
+    }
+}
+
+fn set(soft: u64, hard: u64) -> io::Result<()> {
+    let limit = libc::rlimit {
+        rlim_cur: soft,
+        rlim_max: hard,
+    };
+    // SAFETY: `limit` is readable for the call.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+
+    #[test]
+    fn what_we_start_gets_the_old_limit_back() {
+        let (soft, hard) = super::get().unwrap();
+        super::raise(1).unwrap();
+        assert_eq!(super::get().unwrap(), (soft, hard), "never lower");
+        if soft == hard {
+            return;
+        }
+        super::raise(soft + 1).unwrap();
+        assert_eq!(super::get().unwrap(), (soft + 1, hard));
+        let word = |text: &str| CString::new(text).unwrap();
+        let script = format!("test $(ulimit -Sn) = {soft}");
+        let argv = [word("sh"), word("-c"), word(&script)];
+        let program = crate::supervise::Program {
+            path: &word("/bin/sh"),
+            argv: &argv,
+            env: &[word("PATH=/usr/bin:/bin")],
+        };
+        let ending = crate::supervise::run(&program, |_| ()).unwrap();
+        assert_eq!(ending, crate::supervise::Ending::Exit(0));
+        super::restore();
+        assert_eq!(super::get().unwrap(), (soft, hard));
+    }
+}

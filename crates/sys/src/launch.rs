@@ -1,0 +1,350 @@
+//! Making a world and talking to its first process: the owner's side of [`crate::child`].
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub use crate::child::{Need, Parameter, Slot, Stage, Step};
+use crate::control::{self, Kind, Message};
+use crate::namespace::{self, Namespaces, Side};
+pub use crate::request::{MAX_COMMAND_FDS, Parts};
+use crate::{child, pidfd, request};
+
+/// Enough for the few calls between clone and exec.
+const STACK: usize = 64 * 1024;
+
+/// Everything a world is made from.
+#[derive(Debug)]
+pub struct Plan {
+    /// The namespaces that are new.
+    pub namespaces: Namespaces,
+    /// Lines for the id maps when the owner has to write them; a [`Step::AwaitMaps`] waits.
+    pub maps: Option<Maps>,
+    /// The steps, in order.
+    pub steps: Vec<(Step, Need)>,
+    /// How many slots they use.
+    pub slots: usize,
+    /// Where the world's terminals come from.
+    pub ptmx: CString,
+    /// The world ends with its first command.
+    pub one_shot: bool,
+    /// The world ends when the thread that made it does, not only with the process.
+    pub die_with_thread: bool,
+}
+
+/// Who is who in a new user namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Maps {
+    /// Lines of `uid_map`.
+    pub users: String,
+    /// Lines of `gid_map`.
+    pub groups: String,
+}
+
+/// Why a world could not be made.
+#[derive(Debug)]
+pub enum LaunchError {
+    /// Something on the owner's side, before or besides the steps.
+    Own(&'static str, io::Error),
+    /// The process or its namespaces.
+    Clone(io::Error),
+    /// The id maps.
+    Maps(io::Error),
+    /// A step, by its number; `detail` counts within a network plan.
+    Step {
+        /// Which one.
+        number: usize,
+        /// Where within it.
+        detail: u32,
+        /// Why.
+        error: io::Error,
+    },
+    /// The first process ended without a word.
+    Died,
+}
+
+/// A step that failed and that the world does without.
+#[derive(Debug)]
+pub struct Missing {
+    /// Which one.
+    pub number: usize,
+    /// Why.
+    pub error: io::Error,
+}
+
+/// A world's first process.
+#[derive(Debug)]
+pub struct Init {
+    pid: i32,
+    pidfd: OwnedFd,
+    control: OwnedFd,
+    next: AtomicU32,
+}
+
+/// A world that is ready for commands.
+#[derive(Debug)]
+pub struct Launched {
+    /// Its first process.
+    pub init: Init,
+    /// Steps that failed and could be done without.
+    pub missing: Vec<Missing>,
+    /// Descriptors that steps gave, by step number.
+    pub exports: Vec<(usize, OwnedFd)>,
+}
+
+/// Makes the world that a plan describes.
+pub fn launch(plan: &Plan) -> Result<Launched, LaunchError> {
+    let own = |what| move |error| LaunchError::Own(what, error);
+    let (control, theirs) = control::pair().map_err(own("make the control socket"))?;
+    let null = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .map_err(own("open /dev/null"))?;
+    let mut keep: Vec<RawFd> = vec![theirs.as_raw_fd(), null.as_raw_fd()];
+    for (step, _) in &plan.steps {
+        match step {
+            Step::WriteTo(fd, _) | Step::Net(_, fd) => keep.push(fd.as_raw_fd()),
+            _ => {}
+        }
+    }
+    keep.sort_unstable();
+    let mut stack = vec![0u8; STACK];
+    let mut slots: Vec<Option<OwnedFd>> = Vec::new();
+    slots.resize_with(plan.slots, || None);
+    // SAFETY: the child enters `live`, which keeps the rules of its file and never returns.
+    let side = unsafe { namespace::fork_into(plan.namespaces) }.map_err(LaunchError::Clone)?;
+    let (pid, pidfd) = match side {
+        Side::Child => child::live(child::Birth {
+            steps: &plan.steps,
+            slots: &mut slots,
+            control: theirs.as_raw_fd(),
+            null: null.as_raw_fd(),
+            keep: &keep,
+            stack: &mut stack,
+            ptmx: &plan.ptmx,
+            one_shot: plan.one_shot,
+            owns_processes: plan.namespaces.has(Namespaces::PID),
+            die_with_thread: plan.die_with_thread,
+        }),
+        Side::Parent { pid, pidfd } => (pid, pidfd),
+    };
+    drop(theirs);
+    let init = Init {
+        pid,
+        pidfd,
+        control,
+        next: AtomicU32::new(1),
+    };
+    if let Some(maps) = &plan.maps {
+        write_maps(pid, maps).map_err(LaunchError::Maps)?;
+        Message::new(Kind::Go)
+            .send(init.control.as_fd(), &[])
+            .map_err(|_| LaunchError::Died)?;
+    }
+    let (mut missing, mut exports) = (Vec::new(), Vec::new());
+    loop {
+        let received =
+            control::receive(init.control.as_fd()).map_err(own("hear from the world"))?;
+        let Some(mut received) = received else {
+            return Err(LaunchError::Died);
+        };
+        let message = received.message;
+        let number = message.a as usize;
+        let error = io::Error::from_raw_os_error(message.b);
+        match message.kind {
+            Kind::Ready => break,
+            Kind::Missing => missing.push(Missing { number, error }),
+            Kind::Export => {
+                exports.extend(received.fds[0].take().map(|fd| (number, fd)));
+            }
+            _ => {
+                return Err(LaunchError::Step {
+                    number,
+                    detail: message.id,
+                    error,
+                });
+            }
+        }
+    }
+    Ok(Launched {
+        init,
+        missing,
+        exports,
+    })
+}
+
+fn write_maps(pid: i32, maps: &Maps) -> io::Result<()> {
+    std::fs::write(format!("/proc/{pid}/uid_map"), &maps.users)?;
+    std::fs::write(format!("/proc/{pid}/gid_map"), &maps.groups)
+}
+
+impl Init {
+    /// Its process id on the host.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Readable once it has ended.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Asks for a command. `fds` get the numbers of `parts.fds`. Returns when the command is
+    /// about to become its program, or could not be prepared.
+    pub fn start(&self, parts: &Parts<'_>, fds: &[BorrowedFd<'_>]) -> Result<Command, StartError> {
+        let own = |error| StartError::Own(error);
+        let block = request::to_memory_file(parts).map_err(own)?;
+        let (events, theirs) = control::pair().map_err(own)?;
+        let mut message = Message::new(Kind::Start);
+        message.id = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut all = vec![theirs.as_raw_fd(), block.as_raw_fd()];
+        all.extend(fds.iter().map(AsRawFd::as_raw_fd));
+        message
+            .send(self.control.as_fd(), &all)
+            .map_err(|_| StartError::Gone)?;
+        drop(theirs);
+        let mut command = Command {
+            id: message.id,
+            pid: 0,
+            terminal: None,
+            events,
+        };
+        while command.pid == 0 {
+            let received = control::receive(command.events.as_fd()).map_err(own)?;
+            let Some(mut received) = received else {
+                return Err(StartError::Gone);
+            };
+            match received.message.kind {
+                Kind::Terminal => command.terminal = received.fds[0].take(),
+                Kind::Starting => command.pid = received.pid,
+                _ => return Err(StartError::from_message(received.message)),
+            }
+        }
+        Ok(command)
+    }
+
+    /// Sends a signal to the process group of a command.
+    pub fn signal(&self, command: &Command, signal: i32) -> io::Result<()> {
+        let mut message = Message::new(Kind::Signal);
+        message.id = command.id;
+        message.a = signal;
+        message.send(self.control.as_fd(), &[])
+    }
+
+    /// Waits until it has ended; everything in the world has ended before it.
+    pub fn wait(&self) -> io::Result<()> {
+        pidfd::wait(self.pidfd.as_fd())
+    }
+
+    /// Ends the world and everything in it.
+    pub fn kill(&self) -> io::Result<()> {
+        pidfd::kill(self.pidfd.as_fd())?;
+        self.wait()
+    }
+}
+
+impl Drop for Init {
+    fn drop(&mut self) {
+        // Without its owner a world must not go on; one that has ended is only buried here.
+        let _ = pidfd::kill(self.pidfd.as_fd());
+        let _ = self.wait();
+    }
+}
+
+/// Why a command did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// Something on the owner's side.
+    Own(io::Error),
+    /// The world is not there any more.
+    Gone,
+    /// A stage inside the world.
+    Stage(Stage, io::Error),
+}
+
+impl StartError {
+    fn from_message(message: Message) -> StartError {
+        StartError::Stage(
+            Stage::from_number(message.a),
+            io::Error::from_raw_os_error(message.b),
+        )
+    }
+}
+
+/// A command inside a world.
+#[derive(Debug)]
+pub struct Command {
+    id: u32,
+    pid: i32,
+    terminal: Option<OwnedFd>,
+    events: OwnedFd,
+}
+
+/// What happened to a command.
+#[derive(Debug)]
+pub enum News {
+    /// This signal stopped it.
+    Stopped(i32),
+    /// It ended.
+    Ended(End),
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub enum End {
+    /// It exited with this status.
+    Exited(i32),
+    /// A signal ended it.
+    Signaled(i32),
+    /// It never became its program.
+    NotStarted(StartError),
+}
+
+impl Command {
+    /// Its process id on the host.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// The master of its terminal, once.
+    pub fn take_terminal(&mut self) -> Option<OwnedFd> {
+        self.terminal.take()
+    }
+
+    /// Readable when [`Command::next`] will not block.
+    pub fn events(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+
+    /// Waits for its end.
+    pub fn wait(&self) -> io::Result<End> {
+        loop {
+            if let News::Ended(end) = self.next()? {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Waits for the next thing that happens to it.
+    pub fn next(&self) -> io::Result<News> {
+        let end = match control::receive(self.events.as_fd())? {
+            None => End::NotStarted(StartError::Gone),
+            Some(received) if received.message.kind == Kind::Stopped => {
+                return Ok(News::Stopped(received.message.a));
+            }
+            Some(received) if received.message.kind == Kind::Ended => {
+                let status = received.message.a;
+                if libc::WIFSIGNALED(status) {
+                    End::Signaled(libc::WTERMSIG(status))
+                } else {
+                    End::Exited(libc::WEXITSTATUS(status))
+                }
+            }
+            Some(received) => End::NotStarted(StartError::from_message(received.message)),
+        };
+        Ok(News::Ended(end))
+    }
+}

@@ -1,0 +1,62 @@
+//! Files mapped into memory, read-only.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+
+/// A file's content, mapped privately.
+#[derive(Debug)]
+pub struct MappedFile {
+    start: NonNull<libc::c_void>,
+    length: usize,
+}
+
+// SAFETY: the mapping is read-only and owned; nothing about it is tied to a thread.
+unsafe impl Send for MappedFile {}
+// SAFETY: as above, shared reads of read-only memory do not race.
+unsafe impl Sync for MappedFile {}
+
+impl MappedFile {
+    /// Maps the whole file. An empty file cannot be mapped and is an error.
+    ///
+    /// Whoever can truncate the file can end this process with SIGBUS, so map only files that
+    /// the user's own programs replace by renaming.
+    pub fn open(file: &File) -> io::Result<Self> {
+        let length =
+            usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        // SAFETY: a fresh private mapping of an open descriptor at an address of the kernel's
+        // choice aliases no memory of ours.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        match NonNull::new(start).filter(|start| start.as_ptr() != libc::MAP_FAILED) {
+            Some(start) => Ok(Self { start, length }),
+            None => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the mapping is `length` readable bytes for as long as `self` lives.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.length) }
+    }
+}
+
+impl Drop for MappedFile {
+    fn drop(&mut self) {
+        // SAFETY: start and length are what mmap gave, and no borrow outlives `self`.
+        unsafe { libc::munmap(self.start.as_ptr(), self.length) };
+    }
+}

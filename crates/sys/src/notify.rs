@@ -1,0 +1,154 @@
+//! The listening end of a filter that notifies: program starts come in, answers go out.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: both sides take turns, so the scheduler may keep them
+/// on one processor.
+const SYNC_WAKE_UP: u64 = 1;
+
+/// The listener of a filter. When its last holder closes it, every further start fails.
+#[derive(Debug)]
+pub struct Listener {
+    fd: OwnedFd,
+}
+
+/// A system call that waits for an answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Call {
+    /// Names the notification.
+    pub id: u64,
+    /// The thread that made the call, as numbered here.
+    pub thread: i32,
+    /// It is `execveat`, not `execve`.
+    pub at: bool,
+    /// The arguments.
+    pub args: [u64; 6],
+}
+
+/// What became of waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ready {
+    /// A call can be received.
+    Call,
+    /// Nobody is left who could make one.
+    Over,
+    /// The other descriptor became readable.
+    Stopped,
+}
+
+impl Listener {
+    /// Takes over a listener as a filter gave it.
+    pub fn new(fd: OwnedFd) -> Listener {
+        // Kernels before 6.6 do not know it; it only saves time.
+        // SAFETY: the argument of this request is a plain number.
+        unsafe {
+            libc::ioctl(
+                fd.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS,
+                SYNC_WAKE_UP,
+            )
+        };
+        Listener { fd }
+    }
+
+    /// Waits for a call, or for `stop` to become readable.
+    pub fn wait(&self, stop: BorrowedFd<'_>) -> io::Result<Ready> {
+        let entry = |fd: i32| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut entries = [entry(self.fd.as_raw_fd()), entry(stop.as_raw_fd())];
+        loop {
+            // SAFETY: the pointer and count describe `entries`.
+            if unsafe { libc::poll(entries.as_mut_ptr(), 2, -1) } < 0 {
+                let error = io::Error::last_os_error();
+                if error.kind() == io::ErrorKind::Interrupted {
+                    continue;
+                }
+                return Err(error);
+            }
+            return Ok(if entries[1].revents != 0 {
+                Ready::Stopped
+            } else if entries[0].revents & libc::POLLIN != 0 {
+                Ready::Call
+            } else {
+                Ready::Over
+            });
+        }
+    }
+
+    /// Takes the next call; `None` when its caller has died meanwhile.
+    pub fn receive(&self) -> io::Result<Option<Call>> {
+        // SAFETY: an all-zero notification is what the kernel asks for.
+        let mut got: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+        // SAFETY: the request's number names the size of `got`, which the kernel fills.
+        let rc = unsafe {
+            libc::ioctl(
+                self.fd.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_RECV,
+                &raw mut got,
+            )
+        };
+        if rc < 0 {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::ENOENT | libc::EINTR) => Ok(None),
+                _ => Err(error),
+            };
+        }
+        Ok(Some(Call {
+            id: got.id,
+            thread: got.pid.cast_signed(),
+            at: i64::from(got.data.nr) == libc::SYS_execveat,
+            args: got.data.args,
+        }))
+    }
+
+    /// Whether the caller still waits. What was read of its process before this says yes was
+    /// its own, not that of another process with a number used again.
+    pub fn is_waiting(&self, call: &Call) -> bool {
+        // SAFETY: the request reads one number.
+        unsafe {
+            libc::ioctl(
+                self.fd.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_ID_VALID,
+                &raw const call.id,
+            ) == 0
+        }
+    }
+
+    /// Lets the call go on; false when its caller has died.
+    pub fn pass(&self, call: &Call) -> bool {
+        self.answer(call, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32)
+    }
+
+    /// Makes the call fail; false when its caller has died.
+    pub fn fail(&self, call: &Call, errno: i32) -> bool {
+        self.answer(call, -errno, 0)
+    }
+
+    fn answer(&self, call: &Call, error: i32, flags: u32) -> bool {
+        let answer = libc::seccomp_notif_resp {
+            id: call.id,
+            val: 0,
+            error,
+            flags,
+        };
+        // SAFETY: the request's number names the size of `answer`.
+        unsafe {
+            libc::ioctl(
+                self.fd.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_SEND,
+                &raw const answer,
+            ) == 0
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,382 @@
+//! Process groups, waiting and signals, as job control needs them.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+
+/// What became of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It ended with this status.
+    Exited(i32),
+    /// This signal ended it.
+    Killed(i32),
+    /// This signal stopped it.
+    Stopped(i32),
+    /// It runs again.
+    Continued,
+}
+
+/// Signals, by the names the shell uses.
+pub mod signal {
+    pub use libc::{
+        SIGCHLD as CHLD, SIGCONT as CONT, SIGHUP as HUP, SIGINT as INT, SIGKILL as KILL,
+        SIGPIPE as PIPE, SIGQUIT as QUIT, SIGSTOP as STOP, SIGTERM as TERM, SIGTSTP as TSTP,
+        SIGTTIN as TTIN, SIGTTOU as TTOU, SIGWINCH as WINCH,
+    };
+}
+
+/// How a job's first process is placed before it starts.
+pub struct Placement<'a> {
+    /// The terminal the new process group receives at once, when it is the caller's own.
+    pub foreground_of: Option<BorrowedFd<'a>>,
+    /// Starts a new session whose controlling terminal is this one, instead of a new group.
+    pub session_on: Option<BorrowedFd<'a>>,
+    /// Descriptors to hand over, each with the number it gets in the child.
+    pub descriptors: Vec<(BorrowedFd<'a>, RawFd)>,
+}
+
+const RESET: [libc::c_int; 11] = [
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+    libc::SIGHUP,
+    libc::SIGTERM,
+    libc::SIGPIPE,
+    libc::SIGWINCH,
+    libc::SIGCHLD,
+    libc::SIGALRM,
+];
+
+/// Starts a command as the leader of its own process group or session, with default signals.
+///
+/// The answer is its process id; whoever calls must wait for it with [`change_of`].
+pub fn spawn(mut command: Command, placement: &Placement<'_>) -> io::Result<i32> {
+    let foreground = placement.foreground_of.map(|fd| fd.as_raw_fd());
+    let session = placement.session_on.map(|fd| fd.as_raw_fd());
+    let descriptors: Vec<(RawFd, RawFd)> = placement
+        .descriptors
+        .iter()
+        .map(|(fd, number)| (fd.as_raw_fd(), *number))
+        .collect();
+    let place = move || -> io::Result<()> {
+        crate::fdlimit::restore();
+        // SAFETY: between fork and exec only async-signal-safe calls are made, on plain integers
+        // and on data allocated before the fork.
+        unsafe {
+            for number in RESET {
+                libc::signal(number, libc::SIG_DFL);
+            }
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut none);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+            if let Some(terminal) = session {
+                if libc::setsid() == -1 || libc::ioctl(terminal, libc::TIOCSCTTY, 0) == -1 {
+                    return Err(io::Error::last_os_error());
+                }
+            } else {
+                libc::setpgid(0, 0);
+            }
+            if let Some(terminal) = foreground {
+                crate::terminal::set_foreground_raw(terminal, libc::getpid())?;
+            }
+            for (source, number) in &descriptors {
+                if source == number {
+                    libc::fcntl(*number, libc::F_SETFD, 0);
+                } else if libc::dup2(*source, *number) == -1 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: `place` is async-signal-safe, see above.
+    unsafe { command.pre_exec(place) };
+    let child = command.spawn()?;
+    i32::try_from(child.id()).map_err(io::Error::other)
+}
+
+/// The calling process's group.
+pub fn own_group() -> i32 {
+    // SAFETY: getpgrp takes no arguments and cannot fail.
+    unsafe { libc::getpgrp() }
+}
+
+/// The calling process's session.
+pub fn own_session() -> i32 {
+    // SAFETY: getsid(0) asks about the caller and cannot fail.
+    unsafe { libc::getsid(0) }
+}
+
+/// Puts the caller into a process group of its own, unless it leads one already.
+pub fn lead_own_group() -> io::Result<()> {
+    // SAFETY: plain integers; the result is checked.
+    if unsafe { libc::getpgrp() } != unsafe { libc::getpid() }
+        // SAFETY: as above.
+        && unsafe { libc::setpgid(0, 0) } == -1
+    {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Sends a signal to one process.
+pub fn send(process: i32, number: i32) -> io::Result<()> {
+    // SAFETY: plain integers; the result is checked.
+    if unsafe { libc::kill(process, number) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Sends a signal to a process group.
+pub fn send_group(group: i32, number: i32) -> io::Result<()> {
+    // SAFETY: plain integers; the result is checked.
+    if unsafe { libc::killpg(group, number) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Sets a signal to be ignored, or back to its default.
+pub fn ignore(number: i32, ignored: bool) {
+    let action = if ignored {
+        libc::SIG_IGN
+    } else {
+        libc::SIG_DFL
+    };
+    // SAFETY: SIG_IGN and SIG_DFL are valid dispositions for every catchable signal.
+    unsafe { libc::signal(number, action) };
+}
+
+/// What changed about a child: waits for it, or answers `None` at once if `wait` is false.
+pub fn change_of(process: i32, wait: bool) -> io::Result<Option<Change>> {
+    let mut status: libc::c_int = 0;
+    let mut flags = libc::WUNTRACED | libc::WCONTINUED;
+    if !wait {
+        flags |= libc::WNOHANG;
+    }
+    loop {
+        // SAFETY: `status` is a valid int to fill.
+        let result = unsafe { libc::waitpid(process, &raw mut status, flags) };
+        if result == 0 {
+            return Ok(None);
+        }
+        if result > 0 {
+            return Ok(Some(if libc::WIFEXITED(status) {
+                Change::Exited(libc::WEXITSTATUS(status))
+            } else if libc::WIFSIGNALED(status) {
+                Change::Killed(libc::WTERMSIG(status))
+            } else if libc::WIFSTOPPED(status) {
+                Change::Stopped(libc::WSTOPSIG(status))
+            } else {
+                Change::Continued
+            }));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// A descriptor that becomes readable when the process ends.
+pub fn pidfd(process: i32) -> io::Result<OwnedFd> {
+    // SAFETY: plain integers; the result is checked before it is owned.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
+    let fd = i32::try_from(fd).unwrap_or(-1);
+    if fd == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The largest number a descriptor may have, plus one.
+pub fn descriptor_limit() -> u64 {
+    // SAFETY: rlimit is plain data; getrlimit fills it.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == -1 {
+            return 256;
+        }
+        limit.rlim_cur
+    }
+}
+
+/// Waits until one of the descriptors is readable or closed; the answer is in their order.
+pub fn readable(
+    descriptors: &[BorrowedFd<'_>],
+    timeout: Option<Duration>,
+) -> io::Result<Vec<bool>> {
+    let mut polled: Vec<PollFd<'_>> = descriptors
+        .iter()
+        .map(|fd| PollFd::new(*fd, PollFlags::POLLIN))
+        .collect();
+    let timeout = match timeout {
+        None => PollTimeout::NONE,
+        Some(time) => PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX),
+    };
+    match nix::poll::poll(&mut polled, timeout) {
+        Ok(_) => Ok(polled
+            .iter()
+            .map(|entry| entry.revents().is_some_and(|events| !events.is_empty()))
+            .collect()),
+        Err(nix::errno::Errno::EINTR) => Ok(vec![false; descriptors.len()]),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads what is there into the buffer, through interruptions.
+pub fn read(fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match nix::unistd::read(fd.as_fd(), buffer) {
+            Ok(count) => return Ok(count),
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Writes all bytes, through interruptions.
+pub fn write_all(fd: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match nix::unistd::write(fd.as_fd(), bytes) {
+            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(nix::errno::Errno::EAGAIN) => {
+                let mut polled = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
+                let _ = nix::poll::poll(&mut polled, PollTimeout::NONE);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Makes the descriptor our standard input.
+pub fn replace_stdin(fd: impl AsFd) -> io::Result<()> {
+    Ok(nix::unistd::dup2_stdin(fd)?)
+}
+
+/// Keeps descriptors that `open` leaves open away from programs that are started later.
+pub fn privately<T>(open: impl FnOnce() -> T) -> T {
+    let before = descriptors();
+    let result = open();
+    for number in descriptors() {
+        if !before.contains(&number) {
+            // SAFETY: fcntl only sets a flag of the number, and refuses one that is closed again.
+            unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+    }
+    result
+}
+
+/// The numbers of our open descriptors, as far as the kernel tells.
+fn descriptors() -> Vec<RawFd> {
+    let names = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    names
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn on_interrupt(_: libc::c_int) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// Runs something during which an interrupt only sets what [`interrupted`] tells.
+pub fn interruptible<T>(action: impl FnOnce() -> T) -> T {
+    INTERRUPTED.store(false, Ordering::Relaxed);
+    let handler: extern "C" fn(libc::c_int) = on_interrupt;
+    // SAFETY: storing an atomic is async-signal-safe; sigaction is plain data, and what was there
+    // before is put back as the kernel gave it.
+    unsafe {
+        let mut ours: libc::sigaction = std::mem::zeroed();
+        let mut before: libc::sigaction = std::mem::zeroed();
+        ours.sa_sigaction = handler as usize;
+        libc::sigemptyset(&raw mut ours.sa_mask);
+        libc::sigaction(libc::SIGINT, &raw const ours, &raw mut before);
+        let result = action();
+        libc::sigaction(libc::SIGINT, &raw const before, std::ptr::null_mut());
+        result
+    }
+}
+
+/// Whether an interrupt came since [`interruptible`] began.
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+static CAUGHT_WRITER: AtomicI32 = AtomicI32::new(-1);
+
+extern "C" fn on_caught(number: libc::c_int) {
+    let writer = CAUGHT_WRITER.load(Ordering::Relaxed);
+    let byte = u8::try_from(number).unwrap_or(0);
+    // SAFETY: write is async-signal-safe and `byte` outlives the call; errno is put back because
+    // the interrupted code may be about to read it.
+    unsafe {
+        let before = *libc::__errno_location();
+        libc::write(writer, (&raw const byte).cast(), 1);
+        *libc::__errno_location() = before;
+    }
+}
+
+/// Catches the signals and turns each arrival into one byte, its number, on the returned pipe.
+///
+/// One process can do this once; a second call fails.
+pub fn catch(numbers: &[i32]) -> io::Result<OwnedFd> {
+    let (reader, writer) =
+        nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK)?;
+    if CAUGHT_WRITER
+        .compare_exchange(-1, writer.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst)
+        .is_err()
+    {
+        return Err(io::Error::from(io::ErrorKind::AlreadyExists));
+    }
+    // The handler uses the number for as long as the process lives.
+    std::mem::forget(writer);
+    for number in numbers {
+        let handler: extern "C" fn(libc::c_int) = on_caught;
+        // SAFETY: `on_caught` is async-signal-safe and lives forever; sigaction is plain data.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as usize;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigemptyset(&raw mut action.sa_mask);
+            if libc::sigaction(*number, &raw const action, std::ptr::null_mut()) == -1 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+    }
+    Ok(reader)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_ends_with_its_status() {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "exit 7"]);
+        let placement = Placement {
+            foreground_of: None,
+            session_on: None,
+            descriptors: Vec::new(),
+        };
+        let process = spawn(command, &placement).unwrap();
+        let ended = pidfd(process).unwrap();
+        assert_eq!(readable(&[ended.as_fd()], None).unwrap(), [true]);
+        assert_eq!(change_of(process, true).unwrap(), Some(Change::Exited(7)));
+    }
+}

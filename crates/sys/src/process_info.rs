@@ -1,0 +1,146 @@
+//! What the kernel tells about a process through its descriptor: its parent, and after its end how
+//! it ended, even to those who are not its parent.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use crate::supervise::Ending;
+
+/// `struct pidfd_info` of linux/pidfd.h, in its first size.
+#[repr(C)]
+#[derive(Default)]
+struct Info {
+    mask: u64,
+    cgroup: u64,
+    pid: u32,
+    tgid: u32,
+    ppid: u32,
+    ids: [u32; 8],
+    exit_code: i32,
+}
+
+/// `_IOWR(0xFF, 11, struct pidfd_info)`
+const PIDFD_GET_INFO: u64 = 0xC040_FF0B;
+const PIDFD_INFO_PID: u64 = 1;
+const PIDFD_INFO_EXIT: u64 = 1 << 3;
+
+/// A descriptor for a process.
+pub fn open(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: plain system call without pointers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+fn ask(process: BorrowedFd<'_>, what: u64) -> io::Result<Info> {
+    let mut info = Info {
+        mask: what,
+        ..Info::default()
+    };
+    // SAFETY: the request's number names the size of `Info`, which the kernel fills.
+    let rc = unsafe {
+        libc::ioctl(
+            process.as_raw_fd(),
+            PIDFD_GET_INFO as libc::Ioctl,
+            &raw mut info,
+        )
+    };
+    if rc < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(info)
+    }
+}
+
+/// The parent of a process; 0 when it has none that we can see.
+pub fn parent(pid: u32) -> io::Result<u32> {
+    use std::os::fd::AsFd;
+    let process = open(pid)?;
+    Ok(ask(process.as_fd(), PIDFD_INFO_PID)?.ppid)
+}
+
+/// How a process ended; `None` while it has not been reaped, or where the kernel does not tell.
+pub fn ending(process: BorrowedFd<'_>) -> io::Result<Option<Ending>> {
+    let info = ask(process, PIDFD_INFO_EXIT)?;
+    if info.mask & PIDFD_INFO_EXIT == 0 {
+        return Ok(None);
+    }
+    let status = info.exit_code;
+    Ok(Some(if libc::WIFSIGNALED(status) {
+        Ending::Signal(libc::WTERMSIG(status))
+    } else {
+        Ending::Exit(libc::WEXITSTATUS(status))
+    }))
+}
+
+/// Whether the kernel is new enough to keep endings; a quick look before it is tried for real.
+pub fn keeps_endings() -> bool {
+    let mut name = MaybeUninit::<libc::utsname>::uninit();
+    // SAFETY: uname fills the structure when it returns 0, and only then it is read.
+    let release = unsafe {
+        if libc::uname(name.as_mut_ptr()) != 0 {
+            return false;
+        }
+        std::ffi::CStr::from_ptr(name.assume_init_ref().release.as_ptr()).to_owned()
+    };
+    version(release.as_bytes()) >= Some((6, 15))
+}
+
+fn version(release: &[u8]) -> Option<(u32, u32)> {
+    let text = std::str::from_utf8(release).ok()?;
+    let mut numbers = text
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|part| part.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+/// Waits until a process has ended and was reaped, or for so long; whether it was.
+pub fn wait_reaped(process: BorrowedFd<'_>, patience: Option<Duration>) -> io::Result<bool> {
+    let mut poll = libc::pollfd {
+        fd: process.as_raw_fd(),
+        events: 0,
+        revents: 0,
+    };
+    let millis = patience.map_or(-1, |time| {
+        i32::try_from(time.as_millis()).unwrap_or(i32::MAX)
+    });
+    loop {
+        // SAFETY: one valid entry. Asking for nothing leaves hang-up, which comes with the reaping.
+        let rc = unsafe { libc::poll(&raw mut poll, 1, millis) };
+        if rc >= 0 {
+            return Ok(rc > 0);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_by_number() {
+        assert_eq!(version(b"6.15.0-rc1"), Some((6, 15)));
+        assert_eq!(version(b"5.4"), Some((5, 4)));
+        assert!(version(b"6.9.1") < Some((6, 15)));
+        assert_eq!(version(b"what"), None);
+    }
+
+    #[test]
+    fn our_parent_is_known_where_the_kernel_tells() {
+        if keeps_endings() {
+            assert_eq!(
+                parent(std::process::id()).unwrap(),
+                std::os::unix::process::parent_id()
+            );
+        }
+    }
+}

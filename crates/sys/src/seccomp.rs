@@ -1,0 +1,494 @@
+//! The system call filter of a world: data in, a short program out.
+//!
+//! The kernel runs a new filter once for every system call number to learn which ones it may
+//! always let pass, so installing costs by the length of the path through the program. The
+//! numbers are therefore searched as a tree, not as a chain.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+#[cfg(target_arch = "x86_64")]
+const ARCH: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const ARCH: u32 = 0xc000_00b7;
+/// Numbers with this bit are the x32 ABI, which would go around every number below.
+const X32_BIT: u32 = 0x4000_0000;
+
+const RET_KILL: u32 = 0x8000_0000;
+const RET_NOTIFY: u32 = 0x7fc0_0000;
+const RET_ERRNO: u32 = 0x0005_0000;
+const RET_ALLOW: u32 = 0x7fff_0000;
+
+const LOAD: u16 = 0x20;
+const JUMP_EQUAL: u16 = 0x15;
+const JUMP_AT_LEAST: u16 = 0x35;
+const JUMP_ANY_BIT: u16 = 0x45;
+const RETURN: u16 = 0x06;
+
+const OFFSET_NR: u32 = 0;
+const OFFSET_ARCH: u32 = 4;
+/// The low half of an argument; both architectures are little-endian.
+const fn argument(n: u32) -> u32 {
+    16 + 8 * n
+}
+
+/// Kernel interfaces that reach around namespaces and mounts, or that no build, test or
+/// editor needs and that keep turning up in exploits.
+const REFUSED: &[libc::c_long] = &[
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    SYS_OPEN_TREE_ATTR,
+    libc::SYS_setns,
+    // Keys belong to the user, not to a namespace.
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    // Work handed to a ring is not seen by this filter.
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_userfaultfd,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_kexec_load,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_kexec_file_load,
+    // The kernel's log tells about the host.
+    libc::SYS_syslog,
+];
+
+const SYS_OPEN_TREE_ATTR: libc::c_long = 467;
+
+const PTRACE_FAMILY: &[libc::c_long] = &[
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+];
+
+/// Socket families that stay inside a network namespace; vsock and others do not.
+const FAMILIES: &[i32] = &[
+    libc::AF_UNIX,
+    libc::AF_INET,
+    libc::AF_INET6,
+    libc::AF_NETLINK,
+];
+
+/// Typing into a terminal for its owner, and the console's version of the same.
+const REFUSED_IOCTLS: &[u32] = &[0x5412, 0x541c];
+
+/// What a filter lets through besides the usual.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Debuggers work inside.
+    pub allow_ptrace: bool,
+    /// User namespaces can be made inside.
+    pub allow_userns: bool,
+    /// Internet sockets are refused: where no network namespace holds them.
+    pub refuse_internet: bool,
+    /// Every program start is put to a listener.
+    pub notify_exec: bool,
+}
+
+/// A compiled filter.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    program: Vec<libc::sock_filter>,
+    listener: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    Allow,
+    Kill,
+    Errno(i32),
+    Notify,
+    CheckIoctl,
+    CheckUserns,
+    CheckFamily,
+}
+
+enum Line {
+    Load(u32),
+    Jump(u16, u32, Target, Target),
+    Return(u32),
+    Here(Outcome),
+}
+
+#[derive(Clone, Copy)]
+enum Target {
+    Next,
+    Skip(usize),
+    To(Outcome),
+}
+
+impl Filter {
+    /// Builds the filter for these options.
+    pub fn new(options: Options) -> Filter {
+        let mut table: Vec<(u32, Outcome)> = Vec::new();
+        let mut put = |numbers: &[libc::c_long], outcome| {
+            table.extend(numbers.iter().map(|n| (*n as u32, outcome)));
+        };
+        put(REFUSED, Outcome::Errno(libc::EPERM));
+        put(&[libc::SYS_ioctl], Outcome::CheckIoctl);
+        put(&[libc::SYS_socket], Outcome::CheckFamily);
+        if !options.allow_ptrace {
+            put(PTRACE_FAMILY, Outcome::Errno(libc::EPERM));
+        }
+        if !options.allow_userns {
+            put(&[libc::SYS_clone, libc::SYS_unshare], Outcome::CheckUserns);
+            // Its flags lie in memory, out of a filter's reach; libraries fall back to clone.
+            put(&[libc::SYS_clone3], Outcome::Errno(libc::ENOSYS));
+        }
+        if options.notify_exec {
+            put(&[libc::SYS_execve, libc::SYS_execveat], Outcome::Notify);
+        }
+        table.sort_unstable_by_key(|(nr, _)| *nr);
+
+        let mut lines = vec![
+            Line::Load(OFFSET_ARCH),
+            Line::Jump(JUMP_EQUAL, ARCH, Target::Next, Target::To(Outcome::Kill)),
+            Line::Load(OFFSET_NR),
+        ];
+        if cfg!(target_arch = "x86_64") {
+            lines.push(Line::Jump(
+                JUMP_AT_LEAST,
+                X32_BIT,
+                Target::To(Outcome::Errno(libc::ENOSYS)),
+                Target::Next,
+            ));
+        }
+        search(&table, &mut lines);
+        for outcome in [
+            Outcome::CheckIoctl,
+            Outcome::CheckUserns,
+            Outcome::CheckFamily,
+        ] {
+            check(outcome, options, &mut lines);
+        }
+        for outcome in [
+            Outcome::Allow,
+            Outcome::Kill,
+            Outcome::Notify,
+            Outcome::Errno(libc::EPERM),
+            Outcome::Errno(libc::ENOSYS),
+            Outcome::Errno(libc::EAFNOSUPPORT),
+        ] {
+            lines.push(Line::Here(outcome));
+            lines.push(Line::Return(match outcome {
+                Outcome::Kill => RET_KILL,
+                Outcome::Notify => RET_NOTIFY,
+                Outcome::Errno(errno) => RET_ERRNO | errno as u32,
+                _ => RET_ALLOW,
+            }));
+        }
+        Filter {
+            program: assemble(&lines),
+            listener: options.notify_exec,
+        }
+    }
+
+    /// How many instructions the program has.
+    pub fn len(&self) -> usize {
+        self.program.len()
+    }
+
+    /// Never: every filter at least checks the architecture.
+    pub fn is_empty(&self) -> bool {
+        self.program.is_empty()
+    }
+
+    /// Installs the filter for this thread and all it will start; a filter that notifies gives
+    /// its listener. Needs `no_new_privs`. Allocates nothing.
+    pub fn install(&self) -> io::Result<Option<OwnedFd>> {
+        let program = libc::sock_fprog {
+            len: self.program.len() as u16,
+            filter: self.program.as_ptr().cast_mut(),
+        };
+        let flags = if self.listener {
+            // WAIT_KILLABLE_RECV: a signal cannot interrupt a start that is being judged.
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | 1 << 5
+        } else {
+            0
+        };
+        // SAFETY: `program` describes memory that outlives the call.
+        let rc = unsafe {
+            libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                flags,
+                &raw const program,
+            )
+        };
+        if rc < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: with NEW_LISTENER the kernel returns a descriptor that nobody else owns.
+        Ok(self
+            .listener
+            .then(|| unsafe { OwnedFd::from_raw_fd(rc as i32) }))
+    }
+}
+
+/// A binary search over the numbers: half of them are left behind with every jump.
+fn search(table: &[(u32, Outcome)], lines: &mut Vec<Line>) {
+    match table {
+        [] => {}
+        [(nr, outcome)] => lines.push(Line::Jump(
+            JUMP_EQUAL,
+            *nr,
+            Target::To(*outcome),
+            Target::To(Outcome::Allow),
+        )),
+        _ => {
+            let (low, high) = table.split_at(table.len() / 2);
+            let mut left = Vec::new();
+            search(low, &mut left);
+            let jumps = left.len();
+            lines.push(Line::Jump(
+                JUMP_AT_LEAST,
+                high[0].0,
+                Target::Skip(jumps),
+                Target::Next,
+            ));
+            lines.append(&mut left);
+            search(high, lines);
+        }
+    }
+}
+
+/// The few calls whose arguments decide.
+fn check(outcome: Outcome, options: Options, lines: &mut Vec<Line>) {
+    let refuse = Target::To(Outcome::Errno(libc::EPERM));
+    let allow = Target::To(Outcome::Allow);
+    lines.push(Line::Here(outcome));
+    match outcome {
+        Outcome::CheckIoctl => {
+            lines.push(Line::Load(argument(1)));
+            for (i, command) in REFUSED_IOCTLS.iter().enumerate() {
+                let otherwise = if i + 1 == REFUSED_IOCTLS.len() {
+                    allow
+                } else {
+                    Target::Next
+                };
+                lines.push(Line::Jump(JUMP_EQUAL, *command, refuse, otherwise));
+            }
+        }
+        Outcome::CheckUserns => {
+            lines.push(Line::Load(argument(0)));
+            let flag = libc::CLONE_NEWUSER as u32;
+            lines.push(Line::Jump(JUMP_ANY_BIT, flag, refuse, allow));
+        }
+        _ => {
+            let refuse = Target::To(Outcome::Errno(libc::EAFNOSUPPORT));
+            lines.push(Line::Load(argument(0)));
+            let families: Vec<i32> = FAMILIES
+                .iter()
+                .copied()
+                .filter(|f| {
+                    !(options.refuse_internet && (*f == libc::AF_INET || *f == libc::AF_INET6))
+                })
+                .collect();
+            for (i, family) in families.iter().enumerate() {
+                let otherwise = if i + 1 == families.len() {
+                    refuse
+                } else {
+                    Target::Next
+                };
+                lines.push(Line::Jump(JUMP_EQUAL, *family as u32, allow, otherwise));
+            }
+        }
+    }
+}
+
+fn assemble(lines: &[Line]) -> Vec<libc::sock_filter> {
+    let place = |outcome: Outcome| {
+        let mut at = 0;
+        for line in lines {
+            match line {
+                Line::Here(here) if *here == outcome => return at,
+                Line::Here(_) => {}
+                _ => at += 1,
+            }
+        }
+        at
+    };
+    let mut program = Vec::with_capacity(lines.len());
+    for line in lines {
+        let at = program.len();
+        let jump = |target: Target| match target {
+            Target::Next => 0,
+            Target::Skip(n) => n as u8,
+            Target::To(outcome) => (place(outcome) - at - 1) as u8,
+        };
+        program.push(match line {
+            Line::Here(_) => continue,
+            Line::Load(offset) => libc::sock_filter {
+                code: LOAD,
+                jt: 0,
+                jf: 0,
+                k: *offset,
+            },
+            Line::Jump(code, k, yes, no) => libc::sock_filter {
+                code: *code,
+                jt: jump(*yes),
+                jf: jump(*no),
+                k: *k,
+            },
+            Line::Return(k) => libc::sock_filter {
+                code: RETURN,
+                jt: 0,
+                jf: 0,
+                k: *k,
+            },
+        });
+    }
+    program
+}
+
+/// Whether the kernel knows an action, `SECCOMP_RET_USER_NOTIF` for one.
+pub fn knows_action(action: u32) -> bool {
+    // SAFETY: the pointer describes `action`.
+    unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_GET_ACTION_AVAIL,
+            0,
+            &raw const action,
+        ) == 0
+    }
+}
+
+/// Whether a listener can put descriptors into the process that waits for its answer. Tried with
+/// no process waiting, on a thread that ends with its filter.
+pub fn listeners_pass_descriptors() -> bool {
+    // _IOW('!', 3, struct seccomp_notif_addfd)
+    const ADDFD: libc::c_ulong = 0x4018_2103;
+    let tried = || -> io::Result<bool> {
+        crate::caps::no_new_privs()?;
+        let filter = Filter::new(Options {
+            notify_exec: true,
+            ..Options::default()
+        });
+        let Some(listener) = filter.install()? else {
+            return Ok(false);
+        };
+        let nothing = [0_u64; 3];
+        // SAFETY: the kernel reads 24 bytes, the size that the number of the call tells.
+        let rc = unsafe { libc::ioctl(listener.as_raw_fd(), ADDFD, &raw const nothing) };
+        // A kernel that knows the call misses the process; another does not know the call.
+        Ok(rc < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT))
+    };
+    std::thread::spawn(tried)
+        .join()
+        .is_ok_and(|tried| tried.unwrap_or(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a program as the kernel would.
+    fn run(filter: &Filter, arch: u32, nr: u32, args: [u64; 2]) -> u32 {
+        let mut data = Vec::new();
+        data.extend(nr.to_le_bytes());
+        data.extend(arch.to_le_bytes());
+        data.extend([0; 8]);
+        data.extend(args.iter().flat_map(|a| a.to_le_bytes()));
+        let (mut at, mut a) = (0usize, 0u32);
+        loop {
+            let i = &filter.program[at];
+            let yes = match i.code {
+                LOAD => {
+                    let k = i.k as usize;
+                    a = u32::from_le_bytes(data[k..k + 4].try_into().unwrap());
+                    at += 1;
+                    continue;
+                }
+                RETURN => return i.k,
+                JUMP_EQUAL => a == i.k,
+                JUMP_AT_LEAST => a >= i.k,
+                JUMP_ANY_BIT => a & i.k != 0,
+                other => panic!("instruction {other:#x}"),
+            };
+            at += 1 + usize::from(if yes { i.jt } else { i.jf });
+        }
+    }
+
+    fn errno(e: i32) -> u32 {
+        RET_ERRNO | e as u32
+    }
+
+    #[test]
+    fn every_listed_call_is_refused_and_every_other_passes() {
+        let filter = Filter::new(Options::default());
+        for nr in 0..480u32 {
+            let listed = REFUSED.iter().chain(PTRACE_FAMILY).any(|n| *n as u32 == nr);
+            let expected = match i64::from(nr) {
+                libc::SYS_clone3 => errno(libc::ENOSYS),
+                libc::SYS_socket => continue,
+                _ if listed => errno(libc::EPERM),
+                _ => RET_ALLOW,
+            };
+            assert_eq!(run(&filter, ARCH, nr, [0, 0]), expected, "number {nr}");
+        }
+        assert!(filter.len() < 255, "jumps are one byte");
+    }
+
+    #[test]
+    fn foreign_architectures_and_x32_do_not_get_in() {
+        let filter = Filter::new(Options::default());
+        assert_eq!(run(&filter, 0x4000_0003, 1, [0, 0]), RET_KILL);
+        assert_eq!(run(&filter, ARCH, X32_BIT | 1, [0, 0]), errno(libc::ENOSYS));
+    }
+
+    #[test]
+    fn arguments_decide_where_they_must() {
+        let filter = Filter::new(Options::default());
+        let call = |nr: libc::c_long, args| run(&filter, ARCH, nr as u32, args);
+        assert_eq!(call(libc::SYS_ioctl, [0, 0x5412]), errno(libc::EPERM));
+        // The kernel looks at the low half only, so the upper half must not hide the command.
+        assert_eq!(
+            call(libc::SYS_ioctl, [0, 0xdead_0000_0000_5412]),
+            errno(libc::EPERM)
+        );
+        assert_eq!(call(libc::SYS_ioctl, [0, 0x5413]), RET_ALLOW);
+        let newuser = libc::CLONE_NEWUSER as u64;
+        assert_eq!(call(libc::SYS_unshare, [newuser, 0]), errno(libc::EPERM));
+        assert_eq!(call(libc::SYS_clone, [newuser | 17, 0]), errno(libc::EPERM));
+        assert_eq!(call(libc::SYS_clone, [17, 0]), RET_ALLOW);
+        assert_eq!(call(libc::SYS_socket, [2, 0]), RET_ALLOW);
+        assert_eq!(call(libc::SYS_socket, [40, 0]), errno(libc::EAFNOSUPPORT));
+    }
+
+    #[test]
+    fn options_open_and_close_exactly_what_they_name() {
+        let filter = Filter::new(Options {
+            allow_ptrace: true,
+            allow_userns: true,
+            refuse_internet: true,
+            notify_exec: true,
+        });
+        let call = |nr: libc::c_long, args| run(&filter, ARCH, nr as u32, args);
+        assert_eq!(call(libc::SYS_ptrace, [0, 0]), RET_ALLOW);
+        assert_eq!(call(libc::SYS_clone3, [0, 0]), RET_ALLOW);
+        assert_eq!(
+            call(libc::SYS_unshare, [libc::CLONE_NEWUSER as u64, 0]),
+            RET_ALLOW
+        );
+        assert_eq!(call(libc::SYS_socket, [2, 0]), errno(libc::EAFNOSUPPORT));
+        assert_eq!(call(libc::SYS_socket, [1, 0]), RET_ALLOW);
+        assert_eq!(call(libc::SYS_execve, [0, 0]), RET_NOTIFY);
+        assert_eq!(call(libc::SYS_mount, [0, 0]), errno(libc::EPERM));
+    }
+}

@@ -1,0 +1,277 @@
+//! Starting one program in our place and being invisible while it runs: its signals, its stops and
+//! its end become ours.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Runs before `main`, where Rust's runtime ignores SIGPIPE: only here the caller's choice is seen.
+extern "C" fn remember_sigpipe() {
+    let mut old = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: a null new action only reads the old one into `old`, which is large enough.
+    let ignored = unsafe {
+        libc::sigaction(libc::SIGPIPE, ptr::null(), old.as_mut_ptr()) == 0
+            && old.assume_init().sa_sigaction == libc::SIG_IGN
+    };
+    PIPE_IGNORED.store(ignored, Ordering::Relaxed);
+}
+
+#[used]
+// SAFETY: `.init_array` holds pointers to C functions that the loader calls once before `main`.
+#[unsafe(link_section = ".init_array")]
+static REMEMBER_SIGPIPE: extern "C" fn() = remember_sigpipe;
+
+/// Whether SIGPIPE was ignored when this process started.
+pub(crate) fn pipe_was_ignored() -> bool {
+    PIPE_IGNORED.load(Ordering::Relaxed)
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It exited with this status.
+    Exit(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+impl Ending {
+    /// The status that a shell shows: the exit status, or 128 and the signal.
+    pub fn status(self) -> i32 {
+        match self {
+            Ending::Exit(status) => status,
+            Ending::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+/// A program to start.
+#[derive(Debug)]
+pub struct Program<'a> {
+    /// The file to execute.
+    pub path: &'a CStr,
+    /// Its arguments, `argv[0]` included.
+    pub argv: &'a [CString],
+    /// Its environment, `NAME=value` each.
+    pub env: &'a [CString],
+}
+
+/// The signals that are passed on when somebody sends them to us alone.
+const FORWARDED: [i32; 13] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGCONT,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+    libc::SIGWINCH,
+    libc::SIGPIPE,
+];
+
+/// Starts the program and waits for its end. Signals sent to us go to it, its stops stop us, and it
+/// has the signal mask and dispositions that we were started with. `started` gets its process id.
+pub fn run(program: &Program<'_>, started: impl FnOnce(i32)) -> io::Result<Ending> {
+    let waited = signal_set(FORWARDED.into_iter().chain([libc::SIGCHLD]));
+    let mut original = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: both sets are valid; `original` is written before it is read.
+    let original = unsafe {
+        libc::sigprocmask(libc::SIG_BLOCK, &waited, original.as_mut_ptr());
+        original.assume_init()
+    };
+    let result = spawn(program, &original).and_then(|child| {
+        started(child);
+        attend(child, &waited)
+    });
+    // SAFETY: `original` is the mask that sigprocmask gave above.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &original, ptr::null_mut()) };
+    result
+}
+
+/// Ends this process as the program ended, so that our parent cannot tell the difference.
+pub fn end_like(ending: Ending) -> ! {
+    match ending {
+        Ending::Exit(status) => std::process::exit(status),
+        Ending::Signal(signal) => {
+            let none = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            // SAFETY: plain system calls on our own process; the core limit keeps a second core
+            // file from replacing the program's own.
+            unsafe {
+                libc::setrlimit(libc::RLIMIT_CORE, &none);
+                libc::signal(signal, libc::SIG_DFL);
+                let set = signal_set([signal]);
+                libc::sigprocmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+                libc::raise(signal);
+            }
+            std::process::exit(128 + signal)
+        }
+    }
+}
+
+/// What the child needs between clone and exec; it shares our memory until then.
+struct Start {
+    path: *const libc::c_char,
+    argv: *const *const libc::c_char,
+    env: *const *const libc::c_char,
+    mask: libc::sigset_t,
+    error: i32,
+}
+
+/// Room for the few calls between clone and exec.
+const STACK: usize = 64 << 10;
+
+/// Starts the program without posix_spawn, which in musl leaves two signals ignored.
+fn spawn(program: &Program<'_>, mask: &libc::sigset_t) -> io::Result<i32> {
+    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
+        let all = strings.iter().map(|string| string.as_ptr());
+        all.chain([ptr::null()]).collect()
+    };
+    let (argv, env) = (pointers(program.argv), pointers(program.env));
+    let mut start = Start {
+        path: program.path.as_ptr(),
+        argv: argv.as_ptr(),
+        env: env.as_ptr(),
+        mask: *mask,
+        error: 0,
+    };
+    let mut stack = vec![MaybeUninit::<u128>::uninit(); STACK / size_of::<u128>()];
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: CLONE_VFORK keeps us still until the child has become the program or exited, so the
+    // stack, the arrays and `start` outlive its use of them.
+    let child = unsafe {
+        let top = stack.as_mut_ptr().add(stack.len());
+        libc::clone(become_child, top.cast(), flags, (&raw mut start).cast())
+    };
+    if child < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if start.error == 0 {
+        return Ok(child);
+    }
+    // SAFETY: the child exited without becoming the program; a null status is legal.
+    unsafe { libc::waitpid(child, ptr::null_mut(), 0) };
+    Err(io::Error::from_raw_os_error(start.error))
+}
+
+extern "C" fn become_child(start: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `spawn` passes its own start and waits for us; everything here is a system call on
+    // data that was laid out before.
+    unsafe {
+        let start = &mut *start.cast::<Start>();
+        if !pipe_was_ignored() {
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        }
+        libc::sigprocmask(libc::SIG_SETMASK, &start.mask, ptr::null_mut());
+        crate::fdlimit::restore();
+        libc::execve(start.path, start.argv, start.env);
+        start.error = io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO);
+        libc::_exit(127)
+    }
+}
+
+fn attend(child: i32, waited: &libc::sigset_t) -> io::Result<Ending> {
+    loop {
+        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: the set is valid and `info` is large enough.
+        let signal = unsafe { libc::sigwaitinfo(waited, info.as_mut_ptr()) };
+        if signal < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() == io::ErrorKind::Interrupted {
+                continue;
+            }
+            return Err(error);
+        }
+        if signal == libc::SIGCHLD {
+            if let Some(ending) = reap(child)? {
+                return Ok(ending);
+            }
+            continue;
+        }
+        // What the terminal sends goes to the whole process group, the child included.
+        // SAFETY: sigwaitinfo filled `info`.
+        let from_kernel = unsafe { info.assume_init().si_code } == libc::SI_KERNEL;
+        if !from_kernel || signal == libc::SIGCONT {
+            // SAFETY: the child has not been reaped, so its id is still its own.
+            unsafe { libc::kill(child, signal) };
+        }
+    }
+}
+
+/// Takes every change of the child's state; answers its ending when it has one.
+fn reap(child: i32) -> io::Result<Option<Ending>> {
+    loop {
+        let mut status = 0;
+        // SAFETY: waits for our own child only; `status` is a valid pointer.
+        let found = unsafe { libc::waitpid(child, &mut status, libc::WNOHANG | libc::WUNTRACED) };
+        match found {
+            0 => return Ok(None),
+            _ if found < 0 => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+            _ if libc::WIFEXITED(status) => {
+                return Ok(Some(Ending::Exit(libc::WEXITSTATUS(status))));
+            }
+            _ if libc::WIFSIGNALED(status) => {
+                return Ok(Some(Ending::Signal(libc::WTERMSIG(status))));
+            }
+            // Whoever waits for us must see that the command stopped, and by what.
+            _ if libc::WIFSTOPPED(status) => {
+                stop_like(libc::WSTOPSIG(status));
+                // SAFETY: the child has not been reaped, so its id is still its own.
+                unsafe { libc::kill(child, libc::SIGCONT) };
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Stops this process by the same signal, until somebody lets it go on. A signal that is ignored
+/// here would not stop us; SIGSTOP always does.
+fn stop_like(signal: i32) {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: a null new action only reads the old one; the sets are valid, and `before` is written
+    // before it is read.
+    unsafe {
+        libc::sigaction(signal, ptr::null(), action.as_mut_ptr());
+        if action.assume_init().sa_sigaction != libc::SIG_DFL {
+            libc::raise(libc::SIGSTOP);
+            return;
+        }
+        libc::raise(signal);
+        libc::sigprocmask(
+            libc::SIG_UNBLOCK,
+            &signal_set([signal]),
+            before.as_mut_ptr(),
+        );
+        libc::sigprocmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
+    }
+}
+
+fn signal_set(signals: impl IntoIterator<Item = i32>) -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the set before anything is added to it.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}

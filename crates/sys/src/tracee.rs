@@ -1,0 +1,126 @@
+//! Holding a thread at the moment its exec is done: old threads are gone, nothing of the new
+//! program has run.
+//!
+//! A tracer is a thread, not a process; everything here is for the thread that took the tracee,
+//! which holds one at a time and starts no processes of its own.
+
+use std::io;
+use std::marker::PhantomData;
+
+/// Thread ids follow process ids, so `-1` with this flag means what this thread traces.
+const THIS_THREAD: libc::c_int = 0x2000_0000;
+
+/// A thread whose next exec stops. Dropped without [`Tracee::let_go`], it is killed.
+#[derive(Debug)]
+pub struct Tracee {
+    thread: i32,
+    held: bool,
+    /// A signal that was on its way when it stopped.
+    signal: i32,
+    /// Only the thread that took it may hold it.
+    here: PhantomData<*const ()>,
+}
+
+/// Where a tracee stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// It has become another program, as this process.
+    Exec(i32),
+    /// Its exec failed.
+    NoExec,
+    /// It has ended.
+    Gone,
+}
+
+impl Tracee {
+    /// Takes a thread that waits in a system call. Should this process end, the tracee does too.
+    pub fn take(thread: i32) -> io::Result<Tracee> {
+        let options = libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL;
+        request(libc::PTRACE_SEIZE, thread, options as usize)?;
+        let tracee = Tracee {
+            thread,
+            held: true,
+            signal: 0,
+            here: PhantomData,
+        };
+        // One stop is certain then: at the exec, or on the way back from one that failed.
+        request(libc::PTRACE_INTERRUPT, thread, 0)?;
+        Ok(tracee)
+    }
+
+    /// Waits for that stop.
+    pub fn wait(&mut self) -> io::Result<Stop> {
+        loop {
+            let mut status = 0;
+            // An exec by another thread than the first changes the number, so any of ours will do.
+            // SAFETY: `status` is writable for the call.
+            let found = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | THIS_THREAD) };
+            if found < 0 {
+                let error = io::Error::last_os_error();
+                match error.raw_os_error() {
+                    Some(libc::EINTR) => continue,
+                    Some(libc::ECHILD) => {
+                        self.held = false;
+                        return Ok(Stop::Gone);
+                    }
+                    _ => return Err(error),
+                }
+            }
+            if !libc::WIFSTOPPED(status) {
+                self.held = false;
+                return Ok(Stop::Gone);
+            }
+            self.thread = found;
+            return Ok(match status >> 16 {
+                libc::PTRACE_EVENT_EXEC => Stop::Exec(found),
+                0 => {
+                    self.signal = libc::WSTOPSIG(status);
+                    Stop::NoExec
+                }
+                _ => Stop::NoExec,
+            });
+        }
+    }
+
+    /// Lets a stopped tracee run on, unwatched.
+    pub fn let_go(mut self) {
+        self.held = request(libc::PTRACE_DETACH, self.thread, self.signal as usize).is_err();
+    }
+
+    /// Kills it and waits until it is gone.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        // SAFETY: plain system call without pointers; the tracee was not waited for, so the
+        // number is still its own.
+        unsafe { libc::kill(self.thread, libc::SIGKILL) };
+        while self.held {
+            match self.wait() {
+                Ok(Stop::Gone) | Err(_) => self.held = false,
+                Ok(_) => {
+                    let _ = request(libc::PTRACE_CONT, self.thread, 0);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Tracee {
+    fn drop(&mut self) {
+        if self.held {
+            self.end();
+        }
+    }
+}
+
+fn request(what: libc::c_uint, thread: i32, data: usize) -> io::Result<()> {
+    // SAFETY: none of the requests made here takes a pointer.
+    let rc = unsafe { libc::ptrace(what, thread, std::ptr::null_mut::<libc::c_void>(), data) };
+    if rc < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
