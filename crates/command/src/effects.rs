@@ -1,0 +1,792 @@
+//! What the words of a command mean according to its tool model.
+
+use crate::analyse::{Analyser, Origin, Place};
+use crate::args::{self, Args, Levels};
+use crate::condition::{consequences, is_inert};
+use crate::effect::{Action, Effect, Object, Source};
+use crate::flow::{self, Flow, push_piece};
+use crate::invoke::{Findings, Nested, base_name};
+use crate::line::Assignment;
+use crate::model::{Arity, Meaning, OperandSpec, Product, Stdin, fits};
+use crate::word::{Piece, Word};
+use crate::{script, sniff};
+
+/// Most values from a known input that are handed on to the command of `xargs`.
+const MAX_ITEMS: usize = 256;
+
+/// How words stand that only standard input will tell.
+const INPUT: &[u8] = b"<input>";
+
+/// Where meanings are collected for one call.
+struct Call<'c> {
+    name: &'c [u8],
+    argv: &'c [Word],
+    stdin: Stdin,
+    /// Something else than standard input gives the code to run.
+    has_code: bool,
+    /// The code to run comes on standard input by name (`-`, `/dev/stdin`).
+    reads_code: bool,
+    /// Operands that are paths, which `find -exec` puts in place of `{}`.
+    roots: Vec<Word>,
+    /// What `xargs -I` replaces.
+    placeholder: Option<Vec<u8>>,
+    environment: Vec<Assignment>,
+    /// Commands found, and whether their words are shell text joined by blanks.
+    commands: Vec<(Vec<Word>, bool)>,
+    /// Operands in order, for shell text that gets the following ones as its parameters.
+    operands: Vec<Word>,
+}
+
+impl Analyser<'_> {
+    /// Adds what the models say about a call.
+    pub fn tool_findings(
+        &mut self,
+        argv: &[Word],
+        args: &Args,
+        levels: &Levels,
+        place: &Place,
+        findings: &mut Findings,
+    ) {
+        let Some(leaf) = levels.last() else { return };
+        if is_inert(levels, args, argv) {
+            return;
+        }
+        let name = argv
+            .first()
+            .and_then(Word::value)
+            .map(base_name)
+            .unwrap_or_default();
+        let operands: Vec<Word> = args
+            .operands
+            .iter()
+            .filter(|operand| !operand.subcommand)
+            .filter_map(|operand| argv.get(operand.index).cloned())
+            .collect();
+        let stdin = leaf.stdin;
+        let mut call = Call {
+            name,
+            argv,
+            stdin,
+            has_code: false,
+            reads_code: stdin == Stdin::Shell && args.has("-s"),
+            roots: Vec::new(),
+            placeholder: None,
+            environment: Vec::new(),
+            commands: Vec::new(),
+            operands,
+        };
+        let first_effect = findings.effects.len();
+        if stdin == Stdin::Arguments {
+            let replaces = args.options.iter().find(|option| {
+                matches!(option.name.as_slice(), b"-I" | b"-i" | b"--replace" | b"-J")
+            });
+            call.placeholder = replaces.map(|option| {
+                option
+                    .value
+                    .as_ref()
+                    .and_then(Word::value)
+                    .map_or(b"{}".to_vec(), <[u8]>::to_vec)
+            });
+        }
+        if let Some(usage) = leaf
+            .usages
+            .iter()
+            .find(|usage| usage.when.holds(args, argv))
+        {
+            self.operands(&usage.operands, &mut call, findings);
+        }
+        for option in args.options.iter().filter(|option| option.known) {
+            let (Some(model), Some(value)) = (args::option(levels, &option.name), &option.value)
+            else {
+                continue;
+            };
+            if let Arity::Several(meanings) = &model.value {
+                let values = argv.get(option.index + 1..).unwrap_or_default();
+                for (meaning, value) in meanings.iter().zip(values) {
+                    self.mean(meaning, value, &[], &mut call, findings);
+                }
+                continue;
+            }
+            let (Arity::Required(meaning) | Arity::Optional(meaning)) = &model.value else {
+                continue;
+            };
+            match meaning {
+                Meaning::CommandUntil => {
+                    let end = args::command_end(argv, option.index + 1);
+                    let stop = if argv
+                        .get(end)
+                        .is_some_and(|word| matches!(word.value(), Some(b";" | b"+")))
+                    {
+                        end
+                    } else {
+                        argv.len()
+                    };
+                    let words = argv.get(option.index + 1..stop).unwrap_or_default();
+                    call.commands.push((words.to_vec(), false));
+                }
+                Meaning::Command => {
+                    let attached = argv.get(option.index + 1) != Some(value);
+                    let from = if attached {
+                        option.index + 1
+                    } else {
+                        option.index + 2
+                    };
+                    let mut command = vec![value.clone()];
+                    command.extend_from_slice(argv.get(from..).unwrap_or_default());
+                    call.commands.push((command, false));
+                }
+                other => self.mean(other, value, &[], &mut call, findings),
+            }
+        }
+        let recursive = leaf
+            .recursive
+            .as_ref()
+            .is_some_and(|condition| condition.holds(args, argv));
+        if recursive {
+            for effect in &mut findings.effects[first_effect..] {
+                effect.recursive |= matches!(effect.object, Object::Path(_));
+            }
+        }
+        consequences(levels, args, argv, recursive, findings);
+        let commands = std::mem::take(&mut call.commands);
+        for (command, text) in commands {
+            self.wrapped(command, text, &mut call, place, findings);
+        }
+        self.standard_input(&call, place, findings);
+        if findings.output.is_none() {
+            let product = leaf
+                .produces
+                .iter()
+                .find(|product| product.when.holds(args, argv));
+            findings.output = product
+                .map(|product| product.what)
+                .map(|product| self.product(product, args, &call, place));
+        }
+    }
+
+    /// Gives each operand the meaning of its place in the synopsis.
+    fn operands(&mut self, specs: &[OperandSpec], call: &mut Call, findings: &mut Findings) {
+        let words = call.operands.clone();
+        let mut next = 0;
+        for (index, spec) in specs.iter().enumerate() {
+            let after = &specs[index + 1..];
+            let left = words.len().saturating_sub(next);
+            if spec.means == Meaning::Assignment {
+                while let Some((name, value)) = words.get(next).and_then(split_assignment) {
+                    call.environment.push(Assignment {
+                        name,
+                        value,
+                        exported: true,
+                    });
+                    next += 1;
+                    if !spec.repeated {
+                        break;
+                    }
+                }
+                continue;
+            }
+            let takes_rest = matches!(
+                spec.means,
+                Meaning::Command | Meaning::CommandUntil | Meaning::Shell
+            );
+            let count = if takes_rest {
+                left
+            } else if spec.repeated {
+                left.saturating_sub(after.len())
+            } else {
+                // An operand that is left out is the one before those that must be there.
+                left.min(1)
+            };
+            let Some(taken) = words
+                .get(next..next + count)
+                .filter(|taken| !taken.is_empty())
+            else {
+                continue;
+            };
+            next += count;
+            match spec.means {
+                Meaning::Command => call.commands.push((taken.to_vec(), false)),
+                Meaning::CommandUntil => {
+                    let end = taken
+                        .iter()
+                        .position(|word| matches!(word.value(), Some(b";" | b"+")))
+                        .unwrap_or(taken.len());
+                    call.commands.push((taken[..end].to_vec(), false));
+                }
+                Meaning::Shell if call.stdin == Stdin::Arguments => {
+                    call.commands.push((taken.to_vec(), true));
+                }
+                Meaning::Shell => {
+                    call.has_code = true;
+                    let text = if taken.len() == 1 {
+                        taken[0].clone()
+                    } else {
+                        joined(taken)
+                    };
+                    findings.nested.push(Nested::text(text));
+                }
+                _ => {
+                    for (offset, word) in taken.iter().enumerate() {
+                        let following = words.get(next - count + offset + 1..).unwrap_or_default();
+                        self.mean(&spec.means, word, following, call, findings);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Applies one meaning to one word.
+    fn mean(
+        &mut self,
+        meaning: &Meaning,
+        word: &Word,
+        following: &[Word],
+        call: &mut Call,
+        findings: &mut Findings,
+    ) {
+        match meaning {
+            Meaning::Text => {}
+            Meaning::Path(actions) => {
+                call.roots.push(word.clone());
+                for &action in actions {
+                    sniff::path(action, word, &mut findings.effects);
+                }
+            }
+            Meaning::Directory => findings.directories.push(word.clone()),
+            Meaning::Url => sniff::url(word, &mut findings.effects),
+            Meaning::Host => sniff::host(word, &mut findings.effects),
+            Meaning::Remote(actions) => sniff::remote(word, actions, &mut findings.effects),
+            Meaning::Port => {
+                let text = word
+                    .value()
+                    .map(|text| text.rsplit(|&byte| byte == b':').next().unwrap_or(text));
+                let port = text.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+                findings
+                    .effects
+                    .push(Effect::new(Action::Listen, Object::Port(port)));
+            }
+            Meaning::Command | Meaning::CommandUntil => {
+                call.commands.push((vec![word.clone()], false))
+            }
+            Meaning::Shell => {
+                call.has_code = true;
+                findings.nested.push(Nested::text(word.clone()));
+            }
+            Meaning::ShellWord => {
+                call.has_code = true;
+                // The first word behind the text is `$0`.
+                let positional = Some(following.get(1..).unwrap_or_default().to_vec());
+                findings.nested.push(Nested::Text {
+                    text: word.clone(),
+                    positional,
+                    here: false,
+                    later: false,
+                    via: None,
+                });
+            }
+            Meaning::Program => {
+                let argv = match word.value() {
+                    Some(text) => text
+                        .split(|byte| byte.is_ascii_whitespace())
+                        .filter(|part| !part.is_empty())
+                        .map(Word::literal)
+                        .collect(),
+                    None => vec![word.clone()],
+                };
+                if !argv.is_empty() {
+                    findings.nested.push(Nested::Words {
+                        argv,
+                        assignments: Vec::new(),
+                        here: false,
+                    });
+                }
+            }
+            Meaning::Code => {
+                call.has_code = true;
+                let source = self
+                    .origin_of(word)
+                    .map_or(Source::Inline, |(source, _)| source);
+                findings.code(source, word.clone());
+            }
+            Meaning::Script => self.script_file(word, following, call, findings),
+            Meaning::Assignment => {
+                if let Some((name, value)) = split_assignment(word) {
+                    call.environment.push(Assignment {
+                        name,
+                        value,
+                        exported: true,
+                    });
+                }
+            }
+            Meaning::Sed => script::sed(word, findings),
+            Meaning::Awk => script::awk(word, findings),
+            Meaning::EditorCommand => script::editor(word, findings),
+            Meaning::Volume => sniff::volume(word, &mut findings.effects),
+            Meaning::Keyed(entries) => self.keyed(entries, word, call, findings),
+            Meaning::Sql => {
+                sniff::sql(word, &mut findings.effects);
+                script::client_escapes(word, findings);
+            }
+            Meaning::AtFile => sniff::at_file(word, &mut findings.effects),
+            Meaning::Alias => match word.known_prefix().trim_ascii_start().starts_with(b"!") {
+                true => {
+                    let mark = word
+                        .known_prefix()
+                        .iter()
+                        .position(|&byte| byte == b'!')
+                        .map_or(0, |at| at + 1);
+                    findings.nested.push(Nested::text(word.tail(mark)));
+                }
+                false => {
+                    let mut argv = vec![Word::literal(call.name)];
+                    match word.value() {
+                        Some(text) => argv.extend(
+                            text.split(u8::is_ascii_whitespace)
+                                .filter(|part| !part.is_empty())
+                                .map(Word::literal),
+                        ),
+                        None => argv.push(word.clone()),
+                    }
+                    findings.nested.push(Nested::Words {
+                        argv,
+                        assignments: Vec::new(),
+                        here: false,
+                    });
+                }
+            },
+            Meaning::Mode => {
+                if sniff::sets_identity(word) {
+                    findings
+                        .effects
+                        .push(Effect::new(Action::Privilege, Object::Unspecified));
+                }
+            }
+        }
+    }
+
+    fn keyed(
+        &mut self,
+        entries: &[(String, Meaning)],
+        word: &Word,
+        call: &mut Call,
+        findings: &mut Findings,
+    ) {
+        let prefix = word.known_prefix();
+        let (key, value) = match prefix.iter().position(|&byte| byte == b'=') {
+            Some(equals) => (&prefix[..equals], word.tail(equals + 1)),
+            None => (b"".as_slice(), word.clone()),
+        };
+        let found = entries.iter().find(|(pattern, _)| fits(pattern, key));
+        if let Some((_, meaning)) = found {
+            self.mean(meaning, &value, &[], call, findings);
+        }
+    }
+
+    /// A file whose content is run: a real one, standard input, or the output of another command.
+    fn script_file(
+        &mut self,
+        word: &Word,
+        following: &[Word],
+        call: &mut Call,
+        findings: &mut Findings,
+    ) {
+        if call.reads_code {
+            return;
+        }
+        if word
+            .value()
+            .is_some_and(|path| matches!(path, b"-" | b"/dev/stdin" | b"/dev/fd/0"))
+        {
+            call.reads_code = true;
+            return;
+        }
+        call.has_code = true;
+        if let [Piece::Unknown(source)] = word.pieces.as_slice()
+            && let Some(origin) = self.origins.get(source)
+            && (origin.from.is_some() || origin.text.is_some())
+        {
+            let flow = Flow {
+                fed: true,
+                text: origin.text.clone(),
+                from: origin.from.clone(),
+            };
+            self.run_flow(
+                &flow,
+                call.stdin == Stdin::Shell || call.stdin == Stdin::Data,
+                Some(following.to_vec()),
+                findings,
+            );
+            return;
+        }
+        if word.known_prefix().starts_with(b"http://")
+            || word.known_prefix().starts_with(b"https://")
+        {
+            sniff::url(word, &mut findings.effects);
+            findings.code(Source::Network, word.clone());
+            return;
+        }
+        findings.code(Source::File, word.clone());
+    }
+
+    /// What reading a file gives: the output of a process substitution, or the file's content.
+    pub fn file_flow(&self, file: &Word) -> Flow {
+        if let [Piece::Unknown(source)] = file.pieces.as_slice()
+            && let Some(Origin { from, text }) = self.origins.get(source)
+        {
+            return Flow {
+                fed: true,
+                text: text.clone(),
+                from: from.clone(),
+            };
+        }
+        Flow::source(Source::File, file.clone())
+    }
+
+    /// Text that is run: read on if it is shell text that we know, else noted by where it comes from.
+    pub fn run_flow(
+        &mut self,
+        flow: &Flow,
+        shell: bool,
+        positional: Option<Vec<Word>>,
+        findings: &mut Findings,
+    ) {
+        match (&flow.text, &flow.from) {
+            (Some(pieces), _) if shell => {
+                let text = Word {
+                    pieces: pieces.clone(),
+                    splits: false,
+                    quoted: true,
+                };
+                findings.nested.push(Nested::Text {
+                    text,
+                    positional,
+                    here: false,
+                    later: false,
+                    via: None,
+                });
+            }
+            (Some(pieces), _) => {
+                findings.code(
+                    Source::Inline,
+                    Word {
+                        pieces: pieces.clone(),
+                        splits: false,
+                        quoted: true,
+                    },
+                );
+            }
+            (None, Some((source, word))) => findings.code(*source, word.clone()),
+            (None, None) => findings.code(Source::Stdin, Word::default()),
+        }
+    }
+
+    /// A command inside this one, with what the wrapper adds to it.
+    fn wrapped(
+        &mut self,
+        mut argv: Vec<Word>,
+        text: bool,
+        call: &mut Call,
+        place: &Place,
+        findings: &mut Findings,
+    ) {
+        if argv.is_empty() {
+            return;
+        }
+        // GNU parallel: values behind `:::` are the arguments.
+        let mut values: Option<Vec<Word>> = None;
+        if let Some(at) = argv
+            .iter()
+            .position(|word| matches!(word.value(), Some(b":::" | b":::+" | b"::::")))
+        {
+            let file = argv[at].value() == Some(b"::::");
+            let given = argv.split_off(at);
+            if !file {
+                let skip = |word: &&Word| !matches!(word.value(), Some(b":::" | b":::+"));
+                values = Some(given.iter().filter(skip).take(MAX_ITEMS).cloned().collect());
+            }
+            if argv.is_empty() {
+                for value in values.unwrap_or_default() {
+                    findings.nested.push(Nested::text(value));
+                }
+                return;
+            }
+        }
+        let assignments = call.environment.clone();
+        if call.stdin == Stdin::Arguments {
+            let origin = Origin {
+                from: place.input.from.clone(),
+                text: None,
+            };
+            self.origins.insert(INPUT.to_vec(), origin);
+            let mut items = values.unwrap_or_else(|| items(&place.input));
+            if text {
+                items.iter_mut().for_each(quote);
+            }
+            let marker = call
+                .placeholder
+                .clone()
+                .or_else(|| (call.name == b"parallel").then(|| b"{}".to_vec()));
+            let marked = marker
+                .as_ref()
+                .is_some_and(|marker| argv.iter().any(|word| contains(word, marker)));
+            match marker.filter(|_| marked) {
+                Some(marker) => {
+                    for item in items.iter().take(8) {
+                        let argv = argv
+                            .iter()
+                            .map(|word| replaced(word, &marker, item))
+                            .collect();
+                        findings.nested.push(inner(argv, text, &assignments));
+                    }
+                    return;
+                }
+                None => argv.extend(items),
+            }
+        } else if argv.iter().any(|word| contains(word, b"{}"))
+            && call
+                .argv
+                .iter()
+                .any(|word| matches!(word.value(), Some(b"{}")))
+        {
+            let found = match call.roots.as_slice() {
+                [] => Word {
+                    pieces: vec![Piece::Unknown(b"{}".to_vec())],
+                    splits: false,
+                    quoted: false,
+                },
+                [root] => below(root),
+                roots => {
+                    for root in roots.iter().take(8) {
+                        let argv = argv
+                            .iter()
+                            .map(|word| replaced(word, b"{}", &below(root)))
+                            .collect();
+                        findings.nested.push(inner(argv, text, &assignments));
+                    }
+                    return;
+                }
+            };
+            argv = argv
+                .iter()
+                .map(|word| replaced(word, b"{}", &found))
+                .collect();
+        }
+        findings.nested.push(inner(argv, text, &assignments));
+    }
+
+    /// Code that a program takes from standard input.
+    fn standard_input(&mut self, call: &Call, place: &Place, findings: &mut Findings) {
+        let runs = matches!(call.stdin, Stdin::Shell | Stdin::Code);
+        if !runs || !place.input.fed || (call.has_code && !call.reads_code) {
+            return;
+        }
+        let positional = Some(
+            call.operands
+                .iter()
+                .filter(|word| word.value() != Some(b"-"))
+                .cloned()
+                .collect(),
+        );
+        self.run_flow(
+            &place.input,
+            call.stdin == Stdin::Shell,
+            positional,
+            findings,
+        );
+    }
+
+    /// What a program prints.
+    fn product(&mut self, product: Product, args: &Args, call: &Call, place: &Place) -> Flow {
+        match product {
+            Product::Network => {
+                let address = call.operands.first().cloned().unwrap_or_default();
+                Flow::source(Source::Network, address)
+            }
+            Product::Operands => match call.name {
+                b"printf" => flow::printf(call.argv).map_or_else(Flow::unknown, Flow::text),
+                _ => Flow::text(flow::echo(call.argv)),
+            },
+            Product::Files => match call.operands.first() {
+                Some(file) if file.value() != Some(b"-") => call
+                    .operands
+                    .iter()
+                    .take(MAX_ITEMS)
+                    .map(|file| self.file_flow(file))
+                    .reduce(Flow::then)
+                    .unwrap_or_else(Flow::unknown),
+                _ => place.input.clone(),
+            },
+            Product::Input => match call.name {
+                b"cat" | b"tee" | b"pv" | b"buffer" | b"sponge" | b"stdbuf" => place.input.clone(),
+                _ if place.input.fed => place.input.changed(),
+                _ => Flow::unknown(),
+            },
+            Product::Decoded => self.decoded(args, call, place),
+        }
+    }
+
+    /// The result of a decoder, when both its kind and its input are known.
+    fn decoded(&self, args: &Args, call: &Call, place: &Place) -> Flow {
+        let input = place.input.literal();
+        let decoded = input.and_then(|text| match call.name {
+            b"base64" | b"gbase64" => flow::base64(text),
+            b"base32" => flow::base32(text),
+            b"xxd" => flow::hexadecimal(text),
+            b"openssl"
+                if args.has("-base64")
+                    || args.has("-a")
+                    || args.subcommands.iter().any(|name| name == "base64") =>
+            {
+                flow::base64(text)
+            }
+            _ => None,
+        });
+        match decoded {
+            Some(bytes) => Flow::bytes(bytes),
+            None => match &place.input.from {
+                // A download stays a download, however it is unpacked.
+                Some((Source::Network, word)) => Flow::source(Source::Network, word.clone()),
+                _ => Flow::source(
+                    Source::Decoded,
+                    call.operands.first().cloned().unwrap_or_default(),
+                ),
+            },
+        }
+    }
+}
+
+/// The arguments that a known input becomes, or one that nobody knows.
+fn items(input: &Flow) -> Vec<Word> {
+    match input.literal() {
+        Some(text) => text
+            .split(|byte| byte.is_ascii_whitespace() || *byte == 0)
+            .filter(|item| !item.is_empty())
+            .take(MAX_ITEMS)
+            .map(|item| {
+                Word::literal(
+                    item.iter()
+                        .copied()
+                        .filter(|byte| !b"'\"\\".contains(byte))
+                        .collect::<Vec<u8>>(),
+                )
+            })
+            .collect(),
+        None => vec![Word {
+            pieces: vec![Piece::Unknown(INPUT.to_vec())],
+            splits: true,
+            quoted: false,
+        }],
+    }
+}
+
+/// The command inside a wrapper, as words or as the text that they make.
+fn inner(argv: Vec<Word>, text: bool, assignments: &[Assignment]) -> Nested {
+    if text {
+        return Nested::text(joined(&argv));
+    }
+    Nested::Words {
+        argv,
+        assignments: assignments.to_vec(),
+        here: false,
+    }
+}
+
+/// Something that `find` finds under a starting point.
+fn below(root: &Word) -> Word {
+    let mut word = root.clone();
+    if !word.known_suffix().ends_with(b"/") {
+        word.push_known(b"/");
+    }
+    word.pieces.push(Piece::Unknown(b"{}".to_vec()));
+    word
+}
+
+/// Makes a known word safe to stand in shell text.
+fn quote(word: &mut Word) {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(byte);
+    if let Some(text) = word.value()
+        && !text.iter().all(plain)
+    {
+        let escaped = text
+            .split(|&byte| byte == b'\'')
+            .collect::<Vec<_>>()
+            .join(b"'\\''".as_slice());
+        *word = Word::literal([b"'".as_slice(), &escaped, b"'"].concat());
+    }
+}
+
+fn contains(word: &Word, marker: &[u8]) -> bool {
+    !marker.is_empty()
+        && word.pieces.iter().any(|piece| {
+            matches!(piece, Piece::Known(bytes) if bytes.windows(marker.len()).any(|window| window == marker))
+        })
+}
+
+/// A word with a marker replaced.
+fn replaced(word: &Word, marker: &[u8], by: &Word) -> Word {
+    if !contains(word, marker) {
+        return word.clone();
+    }
+    let mut result = Word {
+        pieces: Vec::new(),
+        splits: word.splits || by.splits,
+        quoted: word.quoted,
+    };
+    for piece in &word.pieces {
+        let Piece::Known(bytes) = piece else {
+            result.pieces.push(piece.clone());
+            continue;
+        };
+        let mut rest = bytes.as_slice();
+        while let Some(at) = rest
+            .windows(marker.len())
+            .position(|window| window == marker)
+        {
+            result.push_known(&rest[..at]);
+            by.pieces
+                .iter()
+                .cloned()
+                .for_each(|piece| push_piece(&mut result.pieces, piece));
+            rest = &rest[at + marker.len()..];
+            if result.pieces.len() > MAX_ITEMS {
+                return result;
+            }
+        }
+        result.push_known(rest);
+    }
+    result
+}
+
+/// Words joined by blanks, as `eval` and `ssh` do.
+pub(crate) fn joined(words: &[Word]) -> Word {
+    let mut text = Word {
+        quoted: true,
+        ..Word::default()
+    };
+    for (index, word) in words.iter().enumerate() {
+        if index > 0 {
+            text.push_known(b" ");
+        }
+        word.pieces
+            .iter()
+            .cloned()
+            .for_each(|piece| push_piece(&mut text.pieces, piece));
+    }
+    text
+}
+
+/// `NAME=value` in its two halves.
+pub(crate) fn split_assignment(word: &Word) -> Option<(Vec<u8>, Word)> {
+    let prefix = word.known_prefix();
+    let equals = prefix.iter().position(|&byte| byte == b'=')?;
+    let name = prefix[..equals]
+        .strip_suffix(b"+")
+        .unwrap_or(&prefix[..equals]);
+    let valid = name
+        .first()
+        .is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
+        && name
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    valid.then(|| (name.to_vec(), word.tail(equals + 1)))
+}

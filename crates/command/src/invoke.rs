@@ -1,0 +1,495 @@
+//! One simple command: its arguments, its effects, and the commands inside it.
+
+use std::ops::Range;
+
+use crate::analyse::{Analyser, Place};
+use crate::args;
+use crate::condition::{consequences, is_inert};
+use crate::effect::{Action, Effect, Object, Source};
+use crate::environment::{self, Runs};
+use crate::flow::{Flow, push_piece};
+use crate::line::{Assignment, Cwd, Redirect, RedirectKind, Stage};
+use crate::scope::{Scope, Value, Variable, moved};
+use crate::sniff;
+use crate::word::{Piece, Word};
+
+/// A command found inside another.
+#[derive(Debug)]
+pub(crate) enum Nested {
+    /// An argument vector.
+    Words {
+        argv: Vec<Word>,
+        assignments: Vec<Assignment>,
+        /// It runs in this shell, not in a process that only inherits from it.
+        here: bool,
+    },
+    /// Shell text.
+    Text {
+        text: Word,
+        /// `$1`, `$2`, … of the text; `None` leaves those of the shell around it.
+        positional: Option<Vec<Word>>,
+        here: bool,
+        /// Runs later, if at all: what it sets does not count for what follows.
+        later: bool,
+        /// What to call the wrapper, when it is not the program.
+        via: Option<String>,
+    },
+}
+
+impl Nested {
+    /// Shell text for a new shell.
+    pub fn text(text: Word) -> Self {
+        Nested::Text {
+            text,
+            positional: None,
+            here: false,
+            later: false,
+            via: None,
+        }
+    }
+}
+
+/// What is found out about one command.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    pub effects: Vec<Effect>,
+    pub nested: Vec<Nested>,
+    /// Directories that the command goes to, one from the other.
+    pub directories: Vec<Word>,
+    pub assignments: Vec<Assignment>,
+    pub unclear: Option<String>,
+    /// What it prints; `None` when nested commands tell.
+    pub output: Option<Flow>,
+}
+
+impl Findings {
+    pub fn unclear(&mut self, why: &str) {
+        self.unclear.get_or_insert_with(|| why.to_owned());
+    }
+
+    pub fn code(&mut self, source: Source, word: Word) {
+        self.effects
+            .push(Effect::new(Action::RunCode, Object::Code(source, word)));
+    }
+}
+
+impl Analyser<'_> {
+    /// Fills in the invocation of that number and follows what is inside it; gives what it prints.
+    pub fn invoke(
+        &mut self,
+        index: usize,
+        argv: Vec<Word>,
+        assignments: Vec<Assignment>,
+        redirects: Vec<Redirect>,
+        scope: &mut Scope,
+        place: &Place,
+    ) -> Flow {
+        let size: usize = argv.iter().map(|word| word.pieces.len() * 8 + 16).sum();
+        if !self.spend(size + 64) || !self.descend() {
+            return Flow::unknown();
+        }
+        let mut findings = Findings::default();
+        redirect_effects(&redirects, &mut findings.effects);
+        let prefixed = !argv.is_empty();
+        // Assignments in front of a command hold only while it runs.
+        let saved: Vec<(Vec<u8>, Option<Variable>)> = if prefixed {
+            assignments
+                .iter()
+                .map(|set| (set.name.clone(), scope.variables.get(&set.name).cloned()))
+                .collect()
+        } else {
+            Vec::new()
+        };
+        for set in &assignments {
+            if prefixed {
+                let value = Value::Text(set.value.pieces.clone());
+                scope.variables.insert(
+                    set.name.clone(),
+                    Variable {
+                        value,
+                        exported: true,
+                    },
+                );
+            }
+            assignment_effects(set, prefixed, &mut findings);
+        }
+        let name = argv
+            .first()
+            .and_then(Word::value)
+            .map(base_name)
+            .map(<[u8]>::to_vec);
+        let mut function = false;
+        let mut handled = false;
+        match &name {
+            _ if argv.is_empty() => findings.output = Some(Flow::bytes(Vec::new())),
+            None => self.dynamic_name(&argv, &mut findings),
+            Some(name) => {
+                function = self.is_function(name, scope, place);
+                handled = !function && self.builtin(name, &argv, scope, place, &mut findings);
+                if !handled {
+                    findings.output = None;
+                }
+            }
+        }
+        let tool = name
+            .as_deref()
+            .filter(|_| !function)
+            .and_then(|name| self.tool(name));
+        let (args, levels) = args::parse(&argv, tool.as_deref());
+        if !levels.is_empty() && !handled {
+            self.tool_findings(&argv, &args, &levels, place, &mut findings);
+        } else if !is_inert(&levels, &args, &argv) {
+            consequences(&levels, &args, &argv, false, &mut findings);
+        }
+        drop(levels);
+        let directory = findings
+            .directories
+            .iter()
+            .fold(None, |from: Option<Cwd>, to| {
+                Some(moved(from.as_ref().unwrap_or(&scope.cwd), to))
+            });
+        let source = place
+            .source
+            .clone()
+            .unwrap_or_else(|| self.source_of(index));
+        if let Some(invocation) = self.line.invocations.get_mut(index) {
+            invocation.args = args;
+            invocation.redirects = redirects;
+            invocation.assignments = assignments;
+            invocation.assignments.append(&mut findings.assignments);
+            invocation.effects = findings.effects;
+            if let Some(directory) = &directory {
+                invocation.cwd = directory.clone();
+            }
+            invocation.unclear = invocation.unclear.take().or(findings.unclear);
+        }
+        let label = name
+            .map(|name| String::from_utf8_lossy(&name).into_owned())
+            .unwrap_or_default();
+        let mut flow = findings.output;
+        if function {
+            flow = Some(self.call_function(index, &label, &argv, source.clone(), scope, place));
+        }
+        if let Some(invocation) = self.line.invocations.get_mut(index) {
+            invocation.argv = argv;
+        }
+        let outside = directory.map(|directory| std::mem::replace(&mut scope.cwd, directory));
+        let mut inner_flow: Option<Flow> = None;
+        for nested in findings.nested {
+            let printed = self.nested(index, &label, nested, source.clone(), scope, place);
+            inner_flow = Some(match inner_flow {
+                Some(before) => before.then(printed),
+                None => printed,
+            });
+        }
+        if let Some(outside) = outside {
+            scope.cwd = outside;
+        }
+        for (name, variable) in saved {
+            match variable {
+                Some(variable) => scope.variables.insert(name, variable),
+                None => scope.variables.remove(&name),
+            };
+        }
+        self.depth -= 1;
+        flow.or(inner_flow).unwrap_or_else(Flow::unknown)
+    }
+
+    fn source_of(&self, index: usize) -> Range<usize> {
+        self.line
+            .invocations
+            .get(index)
+            .map(|invocation| invocation.source.clone())
+            .unwrap_or_default()
+    }
+
+    /// Where in its pipeline an invocation stands, which what is inside it shares.
+    pub fn stage_of(&self, index: usize) -> Option<Stage> {
+        self.line
+            .invocations
+            .get(index)
+            .map(|invocation| invocation.pipeline)
+    }
+
+    /// A program whose name only the run will tell.
+    fn dynamic_name(&mut self, argv: &[Word], findings: &mut Findings) {
+        findings.unclear("which program runs is only known at run time");
+        if let Some(word) = argv.first()
+            && let Some((source, _)) = self.origin_of(word)
+        {
+            findings.code(source, word.clone());
+        }
+    }
+
+    /// Where the unknown parts of a word come from.
+    pub fn origin_of(&self, word: &Word) -> Option<(Source, Word)> {
+        word.pieces.iter().find_map(|piece| match piece {
+            Piece::Unknown(source) => self
+                .origins
+                .get(source)
+                .and_then(|origin| origin.from.clone()),
+            _ => None,
+        })
+    }
+
+    fn nested(
+        &mut self,
+        index: usize,
+        label: &str,
+        nested: Nested,
+        source: Range<usize>,
+        scope: &mut Scope,
+        place: &Place,
+    ) -> Flow {
+        match nested {
+            Nested::Words {
+                argv,
+                assignments,
+                here,
+            } => {
+                let mut inner = place.inside(index, label, source.clone());
+                inner.program = true;
+                let mut child;
+                let scope = if here {
+                    scope
+                } else {
+                    child = scope.for_child();
+                    &mut child
+                };
+                let Some(number) = self.reserve_in(&inner, index, source, scope) else {
+                    return Flow::unknown();
+                };
+                self.invoke(number, argv, assignments, Vec::new(), scope, &inner)
+            }
+            Nested::Text {
+                text,
+                positional,
+                here,
+                later,
+                via,
+            } => {
+                let mut inner = place.inside(index, via.as_deref().unwrap_or(label), source);
+                inner.stage = self.stage_of(index);
+                // The text does not read what its shell reads, unless something in it does.
+                let mut child;
+                let scope = if here && !later {
+                    scope
+                } else {
+                    child = if here {
+                        scope.clone()
+                    } else {
+                        scope.for_child()
+                    };
+                    &mut child
+                };
+                let outer = match positional {
+                    Some(words) => Some(scope.positional.replace(words)),
+                    None => None,
+                };
+                let flow = self.shell_text(index, &text, scope, &inner);
+                if let Some(outer) = outer {
+                    scope.positional = outer;
+                }
+                flow
+            }
+        }
+    }
+
+    fn reserve_in(
+        &mut self,
+        inner: &Place,
+        outer: usize,
+        source: Range<usize>,
+        scope: &Scope,
+    ) -> Option<usize> {
+        let stage = self.stage_of(outer);
+        self.reserve(
+            &Place {
+                stage,
+                ..inner.clone()
+            },
+            source,
+            scope,
+        )
+    }
+
+    /// Shell text that is known wholly, in part, or not at all.
+    fn shell_text(&mut self, index: usize, text: &Word, scope: &mut Scope, place: &Place) -> Flow {
+        if let Some(known) = text.value() {
+            let known = known.to_vec();
+            return self.nested_text(&known, scope, place);
+        }
+        let origin = self.origin_of(text);
+        let known_bytes = text
+            .pieces
+            .iter()
+            .any(|piece| matches!(piece, Piece::Known(bytes) if !bytes.trim_ascii().is_empty()));
+        let mut flow = Flow::unknown();
+        let mut decides = !known_bytes;
+        if known_bytes {
+            // What is known is looked at with variables in place of what is not.
+            let mut readable = Vec::new();
+            for piece in &text.pieces {
+                match piece {
+                    Piece::Known(bytes) | Piece::Glob(bytes) => readable.extend_from_slice(bytes),
+                    Piece::Unknown(source) => readable.extend_from_slice(&placeholder(source)),
+                }
+            }
+            let starts = self.line.invocations.len();
+            flow = self.nested_text(&readable, scope, place);
+            decides = self.line.invocations[starts.min(self.line.invocations.len())..]
+                .iter()
+                .any(|invocation| {
+                    invocation
+                        .argv
+                        .first()
+                        .is_some_and(|word| !word.is_literal())
+                });
+        }
+        if let Some(invocation) = self.line.invocations.get_mut(index) {
+            invocation.unclear.get_or_insert_with(|| {
+                "part of its shell text is only known at run time".to_owned()
+            });
+            let source = match (&origin, decides) {
+                (Some((source, _)), _) if *source != Source::File => Some(*source),
+                (Some((source, _)), true) => Some(*source),
+                (None, true) => Some(Source::Dynamic),
+                _ => None,
+            };
+            if let Some(source) = source {
+                invocation.effects.push(Effect::new(
+                    Action::RunCode,
+                    Object::Code(source, text.clone()),
+                ));
+            }
+        }
+        flow
+    }
+
+    #[cfg(feature = "parse")]
+    fn is_function(&self, name: &[u8], scope: &Scope, place: &Place) -> bool {
+        !place.program && scope.functions.contains_key(name)
+    }
+
+    #[cfg(not(feature = "parse"))]
+    fn is_function(&self, _name: &[u8], _scope: &Scope, _place: &Place) -> bool {
+        false
+    }
+
+    #[cfg(feature = "parse")]
+    fn call_function(
+        &mut self,
+        index: usize,
+        name: &str,
+        argv: &[Word],
+        source: Range<usize>,
+        scope: &mut Scope,
+        place: &Place,
+    ) -> Flow {
+        let Some(function) = scope.functions.get(name.as_bytes()).cloned() else {
+            return Flow::unknown();
+        };
+        // A function that calls itself has been looked at already.
+        if self.active.iter().any(|active| active == name.as_bytes()) {
+            return Flow::unknown();
+        }
+        let mut inner = place.inside(index, name, source);
+        inner.stage = self.stage_of(index);
+        self.active.push(name.as_bytes().to_vec());
+        let flow = self.call(&function, argv, scope, &inner);
+        self.active.pop();
+        flow
+    }
+
+    #[cfg(not(feature = "parse"))]
+    fn call_function(
+        &mut self,
+        _index: usize,
+        _name: &str,
+        _argv: &[Word],
+        _source: Range<usize>,
+        _scope: &mut Scope,
+        _place: &Place,
+    ) -> Flow {
+        Flow::unknown()
+    }
+}
+
+/// How an unknown piece stands in text that is read again.
+fn placeholder(source: &[u8]) -> Vec<u8> {
+    let name = source.strip_prefix(b"$").unwrap_or_default();
+    let name = name
+        .strip_prefix(b"{")
+        .and_then(|name| name.strip_suffix(b"}"))
+        .unwrap_or(name);
+    let plain = name
+        .first()
+        .is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
+        && name
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    let name: &[u8] = if plain { name } else { b"_" };
+    [b"${", name, b"}"].concat()
+}
+
+/// The name behind the last slash.
+pub(crate) fn base_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
+}
+
+/// What an assignment makes programs run.
+pub(crate) fn assignment_effects(set: &Assignment, prefixed: bool, findings: &mut Findings) {
+    // Left set in the shell, separators decide how later lines are split.
+    if set.name == b"IFS" && !prefixed {
+        let plain = set
+            .value
+            .value()
+            .is_some_and(|text| text.iter().all(u8::is_ascii_whitespace));
+        if !plain {
+            findings.code(Source::Environment, assignment_text(set));
+        }
+        return;
+    }
+    match environment::runs(&set.name, &set.value) {
+        Runs::Nothing => {}
+        Runs::Code => findings.code(Source::Environment, assignment_text(set)),
+        Runs::Shell => {
+            findings.code(Source::Environment, assignment_text(set));
+            findings.nested.push(Nested::Text {
+                text: set.value.clone(),
+                positional: None,
+                here: true,
+                later: true,
+                via: Some(String::from_utf8_lossy(&set.name).into_owned()),
+            });
+        }
+    }
+}
+
+fn assignment_text(set: &Assignment) -> Word {
+    let mut word = Word::literal([set.name.as_slice(), b"="].concat());
+    set.value
+        .pieces
+        .iter()
+        .cloned()
+        .for_each(|piece| push_piece(&mut word.pieces, piece));
+    word
+}
+
+fn redirect_effects(redirects: &[Redirect], effects: &mut Vec<Effect>) {
+    for redirect in redirects {
+        let actions: &[Action] = match redirect.kind {
+            RedirectKind::Read => &[Action::Read],
+            RedirectKind::Write | RedirectKind::Append => &[Action::Write],
+            RedirectKind::ReadWrite => &[Action::Read, Action::Write],
+            RedirectKind::Duplicate | RedirectKind::Text => continue,
+        };
+        if let Some(connection) = sniff::network_device(&redirect.target) {
+            effects.push(connection);
+            continue;
+        }
+        for &action in actions {
+            sniff::path(action, &redirect.target, effects);
+        }
+    }
+}

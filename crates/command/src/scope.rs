@@ -1,0 +1,153 @@
+//! What a shell knows while it runs a line: variables, functions, aliases, directories.
+
+use std::collections::BTreeMap;
+#[cfg(feature = "parse")]
+use std::rc::Rc;
+
+use crate::line::Cwd;
+#[cfg(feature = "parse")]
+use crate::syntax::{Command, Unit};
+use crate::word::{Piece, Word};
+
+/// The value of a variable as far as it can be followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    Text(Vec<Piece>),
+    #[cfg(feature = "parse")]
+    Array(Vec<Word>),
+    Unset,
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Variable {
+    pub value: Value,
+    pub exported: bool,
+}
+
+/// A function of the line, with the text that it was read from.
+#[cfg(feature = "parse")]
+#[derive(Debug, Clone)]
+pub(crate) struct Function {
+    pub body: Rc<Command>,
+    pub unit: Rc<Unit>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Scope {
+    pub variables: BTreeMap<Vec<u8>, Variable>,
+    #[cfg(feature = "parse")]
+    pub functions: BTreeMap<Vec<u8>, Function>,
+    pub aliases: BTreeMap<Vec<u8>, Word>,
+    /// `$1`, `$2`, …, when known.
+    pub positional: Option<Vec<Word>>,
+    pub cwd: Cwd,
+    /// What `pushd` put aside, newest last.
+    pub directories: Vec<Cwd>,
+}
+
+impl Scope {
+    pub fn set(&mut self, name: &[u8], value: Value) {
+        let exported = self
+            .variables
+            .get(name)
+            .is_some_and(|variable| variable.exported);
+        self.variables
+            .insert(name.to_vec(), Variable { value, exported });
+    }
+
+    pub fn export(&mut self, name: &[u8]) {
+        self.variables
+            .entry(name.to_vec())
+            .or_insert(Variable {
+                value: Value::Unknown,
+                exported: true,
+            })
+            .exported = true;
+    }
+
+    /// What a program started from here inherits.
+    pub fn for_child(&self) -> Scope {
+        Scope {
+            variables: self
+                .variables
+                .iter()
+                .filter(|(_, variable)| variable.exported)
+                .map(|(name, variable)| (name.clone(), variable.clone()))
+                .collect(),
+            cwd: self.cwd.clone(),
+            ..Scope::default()
+        }
+    }
+
+    /// Forgets whatever differs between this and another way the line may have gone.
+    #[cfg(feature = "parse")]
+    pub fn blur(&mut self, other: &Scope) {
+        for (name, variable) in &other.variables {
+            match self.variables.get_mut(name) {
+                Some(mine) if mine.value == variable.value => {}
+                Some(mine) => mine.value = Value::Unknown,
+                None => {
+                    let exported = variable.exported;
+                    self.variables.insert(
+                        name.clone(),
+                        Variable {
+                            value: Value::Unknown,
+                            exported,
+                        },
+                    );
+                }
+            }
+        }
+        for (name, mine) in &mut self.variables {
+            if !other.variables.contains_key(name) {
+                mine.value = Value::Unknown;
+            }
+        }
+        if self.positional != other.positional {
+            self.positional = None;
+        }
+        if self.cwd != other.cwd {
+            self.cwd = Cwd::Unknown;
+        }
+        if self.directories != other.directories {
+            self.directories.clear();
+        }
+        for (name, function) in &other.functions {
+            self.functions
+                .entry(name.clone())
+                .or_insert_with(|| function.clone());
+        }
+        for (name, body) in &other.aliases {
+            self.aliases
+                .entry(name.clone())
+                .or_insert_with(|| body.clone());
+        }
+    }
+
+    /// Moves to a directory.
+    pub fn change_directory(&mut self, to: &Word) {
+        self.cwd = moved(&self.cwd, to);
+    }
+}
+
+/// The directory after going from one to another.
+pub(crate) fn moved(from: &Cwd, to: &Word) -> Cwd {
+    let prefix = to.known_prefix();
+    if prefix.starts_with(b"/") {
+        return Cwd::Moved(vec![to.clone()]);
+    }
+    // Only a word that is known not to be absolute can be appended.
+    if prefix.is_empty() && to.value().is_none() {
+        return Cwd::Unknown;
+    }
+    match from {
+        Cwd::Start => Cwd::Moved(vec![to.clone()]),
+        Cwd::Moved(words) if words.len() < 64 => {
+            let mut words = words.clone();
+            words.push(to.clone());
+            Cwd::Moved(words)
+        }
+        Cwd::Moved(_) | Cwd::Unknown => Cwd::Unknown,
+    }
+}

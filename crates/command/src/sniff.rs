@@ -1,0 +1,429 @@
+//! Words that carry a meaning inside: URLs, hosts, remote paths, mounts, modes, SQL.
+
+use crate::effect::{Action, Effect, Object};
+use crate::flow::push_piece;
+use crate::word::{Piece, Word};
+
+/// An effect on a path, unless the path is no file at all.
+pub(crate) fn path(action: Action, word: &Word, effects: &mut Vec<Effect>) {
+    if is_stream(word) {
+        return;
+    }
+    if let Some(connection) = network_device(word) {
+        effects.push(connection);
+        return;
+    }
+    effects.push(Effect::path(action, word.clone()));
+}
+
+/// Standard streams, the null device, and process substitutions.
+pub(crate) fn is_stream(word: &Word) -> bool {
+    if let Some(Piece::Unknown(source)) = word.pieces.first() {
+        return word.pieces.len() == 1 && (source.starts_with(b"<(") || source.starts_with(b">("));
+    }
+    word.value().is_some_and(|path| {
+        matches!(
+            path,
+            b"-" | b"/dev/null" | b"/dev/stdin" | b"/dev/stdout" | b"/dev/stderr" | b"/dev/tty"
+        ) || path.starts_with(b"/dev/fd/")
+    })
+}
+
+/// `/dev/tcp/host/port`, which bash turns into a connection.
+pub(crate) fn network_device(word: &Word) -> Option<Effect> {
+    let prefix = word.known_prefix();
+    if !prefix.starts_with(b"/dev/tcp/") && !prefix.starts_with(b"/dev/udp/") {
+        return None;
+    }
+    let rest = word.tail(b"/dev/tcp/".len());
+    let host = until(&rest, b"/");
+    let port = rest
+        .value()
+        .and_then(|text| text.split(|&byte| byte == b'/').nth(1))
+        .and_then(|port| std::str::from_utf8(port).ok()?.parse().ok());
+    Some(Effect::new(Action::Connect, Object::Host { host, port }))
+}
+
+/// The word up to the first of these bytes in a known part.
+fn until(word: &Word, ends: &[u8]) -> Word {
+    let mut head = Word {
+        quoted: word.quoted,
+        ..Word::default()
+    };
+    for piece in &word.pieces {
+        if let Piece::Known(bytes) = piece
+            && let Some(end) = bytes.iter().position(|byte| ends.contains(byte))
+        {
+            head.push_known(&bytes[..end]);
+            return head;
+        }
+        push_piece(&mut head.pieces, piece.clone());
+    }
+    head
+}
+
+fn scheme_port(scheme: &[u8]) -> Option<u16> {
+    Some(match scheme.to_ascii_lowercase().as_slice() {
+        b"http" | b"ws" => 80,
+        b"https" | b"wss" => 443,
+        b"ftp" => 21,
+        b"ssh" | b"sftp" | b"scp" | b"git+ssh" => 22,
+        b"git" => 9418,
+        b"ldap" => 389,
+        b"ldaps" => 636,
+        b"rsync" => 873,
+        b"postgres" | b"postgresql" => 5432,
+        b"mysql" => 3306,
+        b"redis" => 6379,
+        b"mongodb" => 27017,
+        b"smb" => 445,
+        b"telnet" => 23,
+        _ => return None,
+    })
+}
+
+/// What fetching from or sending to a URL does.
+pub(crate) fn url(word: &Word, effects: &mut Vec<Effect>) {
+    let prefix = word.known_prefix();
+    let marker = prefix.windows(3).position(|window| window == b"://");
+    let (scheme, rest) = match marker {
+        Some(at) => (&prefix[..at], word.tail(at + 3)),
+        None => (b"http".as_slice(), word.clone()),
+    };
+    if scheme.eq_ignore_ascii_case(b"file") {
+        effects.push(Effect::path(Action::Read, rest));
+        return;
+    }
+    let authority = until(&rest, b"/?#");
+    effects.push(connection(
+        &authority,
+        if marker.is_some() {
+            scheme_port(scheme)
+        } else {
+            None
+        },
+    ));
+}
+
+/// What reaching `[user@]host[:port]` does.
+pub(crate) fn host(word: &Word, effects: &mut Vec<Effect>) {
+    if word
+        .known_prefix()
+        .windows(3)
+        .any(|window| window == b"://")
+    {
+        url(word, effects);
+    } else {
+        effects.push(connection(word, None));
+    }
+}
+
+fn connection(authority: &Word, default_port: Option<u16>) -> Effect {
+    let mut host = authority.clone();
+    // Credentials in front; in a word that is partly unknown only a known part can hold the `@`.
+    if let Some(at) = host.known_prefix().iter().rposition(|&byte| byte == b'@') {
+        host = host.tail(at + 1);
+    } else if let Some(position) = host
+        .pieces
+        .iter()
+        .rposition(|piece| matches!(piece, Piece::Known(bytes) if bytes.contains(&b'@')))
+    {
+        host.pieces.drain(..position);
+        let at = host
+            .known_prefix()
+            .iter()
+            .rposition(|&byte| byte == b'@')
+            .unwrap_or(0);
+        host = host.tail(at + 1);
+    }
+    let mut port = default_port;
+    if let Some(text) = host.value().map(<[u8]>::to_vec) {
+        let (name, number) = match text.strip_prefix(b"[").and_then(|text| {
+            let end = text.iter().position(|&byte| byte == b']')?;
+            Some((&text[..end], text[end + 1..].strip_prefix(b":")))
+        }) {
+            Some(bracketed) => bracketed,
+            None => match text.iter().filter(|&&byte| byte == b':').count() {
+                1 => {
+                    let at = text
+                        .iter()
+                        .position(|&byte| byte == b':')
+                        .unwrap_or(text.len());
+                    (&text[..at], Some(&text[at + 1..]))
+                }
+                _ => (text.as_slice(), None),
+            },
+        };
+        if let Some(number) = number {
+            port = std::str::from_utf8(number)
+                .ok()
+                .and_then(|text| text.parse().ok())
+                .or(port);
+        }
+        host = Word {
+            pieces: Vec::new(),
+            ..host
+        };
+        host.push_known(name);
+    }
+    Effect::new(Action::Connect, Object::Host { host, port })
+}
+
+/// A local path, `host:path` or a URL.
+pub(crate) fn remote(word: &Word, actions: &[Action], effects: &mut Vec<Effect>) {
+    let prefix = word.known_prefix();
+    if prefix.windows(3).any(|window| window == b"://") {
+        url(word, effects);
+        return;
+    }
+    let colon = prefix.iter().position(|&byte| byte == b':');
+    let slash = prefix
+        .iter()
+        .position(|&byte| byte == b'/')
+        .unwrap_or(usize::MAX);
+    match colon {
+        Some(at) if at > 0 && at < slash => {
+            let name = Word::literal(&prefix[..at]);
+            effects.push(connection(&name, Some(22)));
+        }
+        _ => {
+            // `$host:path`: a colon right behind an unknown start is a remote place too.
+            let behind = word.pieces.iter().find_map(|piece| match piece {
+                Piece::Known(bytes) => Some(bytes),
+                _ => None,
+            });
+            if prefix.is_empty()
+                && behind.is_some_and(|bytes| bytes.starts_with(b":") || bytes.starts_with(b"@"))
+            {
+                effects.push(connection(&until(word, b":"), Some(22)));
+                return;
+            }
+            for &action in actions {
+                path(action, word, effects);
+            }
+        }
+    }
+}
+
+/// `host-path:target[:ro]` or `type=bind,source=…` of a container mount.
+pub(crate) fn volume(word: &Word, effects: &mut Vec<Effect>) {
+    let text = word.text();
+    let (source, read_only) =
+        if text.starts_with(b"type=") || text.windows(7).any(|window| window == b"source=") {
+            let field = |name: &[u8]| {
+                text.split(|&byte| byte == b',')
+                    .find_map(|field| field.strip_prefix(name))
+            };
+            let Some(source) = field(b"source=").or_else(|| field(b"src=")) else {
+                return;
+            };
+            let only = text
+                .split(|&byte| byte == b',')
+                .any(|field| matches!(field, b"readonly" | b"ro" | b"readonly=true"));
+            (Word::literal(source), only)
+        } else {
+            (until(word, b":"), word.known_suffix().ends_with(b":ro"))
+        };
+    // A bare name is a volume of the engine's own.
+    let named = source.value().is_some_and(|path| {
+        !path.starts_with(b"/") && !path.starts_with(b".") && !path.starts_with(b"~")
+    });
+    if named || source.pieces.is_empty() {
+        return;
+    }
+    let mut read = Effect::path(Action::Read, source.clone());
+    read.recursive = true;
+    effects.push(read);
+    if !read_only {
+        let mut write = Effect::path(Action::Write, source);
+        write.recursive = true;
+        effects.push(write);
+    }
+}
+
+/// `@path`, `name@path`, `name=@path` and `name=<path`: the file is read.
+pub(crate) fn at_file(word: &Word, effects: &mut Vec<Effect>) {
+    let prefix = word.known_prefix();
+    let start = match prefix.iter().position(|byte| b"=@<".contains(byte)) {
+        Some(at) if prefix[at] == b'@' => at + 1,
+        Some(at) if prefix[at] == b'=' && matches!(prefix.get(at + 1), Some(b'@' | b'<')) => at + 2,
+        Some(0) if prefix[0] == b'<' => 1,
+        _ => return,
+    };
+    // curl lets `;type=…` follow the name.
+    path(Action::Read, &until(&word.tail(start), b";"), effects);
+}
+
+/// Whether a mode of `chmod` sets the set-user or set-group bit.
+pub(crate) fn sets_identity(word: &Word) -> bool {
+    let Some(mode) = word.value() else {
+        return false;
+    };
+    if !mode.is_empty() && mode.iter().all(|byte| (b'0'..=b'7').contains(byte)) {
+        let special = if mode.len() > 3 {
+            mode[mode.len() - 4] - b'0'
+        } else {
+            0
+        };
+        return special & 6 != 0;
+    }
+    mode.split(|&byte| byte == b',').any(|clause| {
+        clause
+            .iter()
+            .position(|byte| b"+=".contains(byte))
+            .is_some_and(|at| clause[at..].contains(&b's'))
+    })
+}
+
+/// What SQL text does beyond queries.
+pub(crate) fn sql(word: &Word, effects: &mut Vec<Effect>) {
+    let text = word.text().to_ascii_uppercase();
+    for statement in text.split(|&byte| byte == b';') {
+        let tokens: Vec<&[u8]> = statement
+            .split(|byte| !(byte.is_ascii_alphanumeric() || *byte == b'_'))
+            .filter(|token| !token.is_empty())
+            .collect();
+        let has = |token: &[u8]| tokens.contains(&token);
+        let follows = |one: &[u8], other: &[u8]| {
+            tokens
+                .windows(2)
+                .any(|pair| pair[0] == one && pair[1] == other)
+        };
+        let starts = tokens.first().copied().unwrap_or_default();
+        let drops = [
+            b"DATABASE".as_slice(),
+            b"TABLE",
+            b"SCHEMA",
+            b"VIEW",
+            b"INDEX",
+            b"USER",
+            b"ROLE",
+            b"COLUMN",
+            b"COLLECTION",
+        ]
+        .iter()
+        .any(|kind| follows(b"DROP", kind));
+        if drops
+            || starts == b"TRUNCATE"
+            || follows(b"TRUNCATE", b"TABLE")
+            || (follows(b"DELETE", b"FROM") && !has(b"WHERE"))
+            || (starts == b"UPDATE" && has(b"SET") && !has(b"WHERE"))
+            || matches!(starts, b"FLUSHALL" | b"FLUSHDB")
+        {
+            let deleted = Effect::new(Action::Delete, Object::Resource("database".to_owned()));
+            if !effects.contains(&deleted) {
+                effects.push(deleted);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(check: impl Fn(&mut Vec<Effect>)) -> Vec<(String, Option<u16>)> {
+        let mut effects = Vec::new();
+        check(&mut effects);
+        effects
+            .iter()
+            .map(|effect| match &effect.object {
+                Object::Host { host, port } => {
+                    (String::from_utf8_lossy(&host.text()).into_owned(), *port)
+                }
+                Object::Path(path) => (
+                    format!("path {}", String::from_utf8_lossy(&path.text())),
+                    None,
+                ),
+                other => (format!("{other:?}"), None),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn urls_give_host_and_port() {
+        let cases = [
+            ("https://example.com/x", "example.com", Some(443)),
+            ("http://user:pw@example.com:8080", "example.com", Some(8080)),
+            ("example.com/path", "example.com", None),
+            ("https://[::1]:9/", "::1", Some(9)),
+            ("ftp://example.com", "example.com", Some(21)),
+            ("file:///etc/passwd", "path /etc/passwd", None),
+        ];
+        for (text, host, port) in cases {
+            assert_eq!(
+                hosts(|effects| url(&Word::from(text), effects)),
+                [(host.to_owned(), port)],
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn remote_places_are_told_from_paths() {
+        let cases = [
+            ("user@example.com:dir", "example.com", Some(22)),
+            ("example.com:", "example.com", Some(22)),
+            ("./a:b", "path ./a:b", None),
+            ("dir/file", "path dir/file", None),
+            ("ssh://git@example.com/x", "example.com", Some(22)),
+        ];
+        for (text, host, port) in cases {
+            assert_eq!(
+                hosts(|effects| remote(&Word::from(text), &[Action::Read], effects)),
+                [(host.to_owned(), port)],
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn network_devices_are_connections() {
+        let effect = network_device(&Word::from("/dev/tcp/10.0.0.1/4444")).unwrap();
+        assert_eq!(
+            effect.object,
+            Object::Host {
+                host: Word::from("10.0.0.1"),
+                port: Some(4444)
+            }
+        );
+        assert!(network_device(&Word::from("/dev/null")).is_none());
+    }
+
+    #[test]
+    fn modes_that_raise_privilege() {
+        for mode in ["u+s", "4755", "g=rxs", "a+x,u+s", "6755"] {
+            assert!(sets_identity(&Word::from(mode)), "{mode}");
+        }
+        for mode in ["755", "u+x", "0755", "u-s", "1777"] {
+            assert!(!sets_identity(&Word::from(mode)), "{mode}");
+        }
+    }
+
+    #[test]
+    fn destructive_sql_is_noticed() {
+        let deletes = |text: &str| {
+            let mut effects = Vec::new();
+            sql(&Word::from(text), &mut effects);
+            !effects.is_empty()
+        };
+        assert!(deletes("drop table users"));
+        assert!(deletes("select 1; TRUNCATE logs"));
+        assert!(deletes("DELETE FROM users"));
+        assert!(!deletes("DELETE FROM users WHERE id = 1"));
+        assert!(!deletes("select * from dropped"));
+    }
+
+    #[test]
+    fn mounts_are_read_and_written() {
+        let count = |text: &str| {
+            let mut effects = Vec::new();
+            volume(&Word::from(text), &mut effects);
+            effects.len()
+        };
+        assert_eq!(count("/:/host"), 2);
+        assert_eq!(count("./src:/src:ro"), 1);
+        assert_eq!(count("data:/var/lib"), 0);
+        assert_eq!(count("type=bind,source=/etc,target=/x"), 2);
+    }
+}
