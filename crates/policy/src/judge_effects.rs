@@ -1,0 +1,473 @@
+//! Judging what commands do: against `fs` and `net`, and against the rules on effects.
+
+use substrate_command::{Action, Cwd, Effect, Line, Object, Piece, Source, Word};
+use substrate_compiled::glob::{self, Slash};
+use substrate_compiled::paths;
+use substrate_trace::{RuleRef, Verdict};
+
+use crate::facts::Facts;
+use crate::hosts::Host;
+use crate::judge::Reason;
+use crate::settings::{EffectPattern, EffectRules, HostEntry, ObjectPattern, PathEntry};
+
+/// Adds what effects give reason for; `policy` is the id of the policy that the rules are from.
+pub(crate) fn reasons(
+    settings: &EffectRules,
+    policy: &str,
+    line: &Line,
+    facts: &dyn Facts,
+    reasons: &mut Vec<Reason>,
+) {
+    let context = Context {
+        settings,
+        policy,
+        facts,
+    };
+    let mut seen: Vec<(usize, Seen<'_>)> = Vec::new();
+    for (index, invocation) in line.invocations.iter().enumerate() {
+        let cwd = directory(&invocation.cwd, facts);
+        for effect in &invocation.effects {
+            let effect = Seen {
+                effect,
+                place: place(&effect.object, cwd.as_deref(), facts),
+            };
+            context.judge_lists(index, &effect, reasons);
+            seen.push((index, effect));
+        }
+    }
+    for rule in &settings.effects {
+        let mut hit = None;
+        let all = rule.steps.iter().all(|step| {
+            let found = seen.iter().find(|(_, effect)| context.fits(step, effect));
+            hit = found.map(|(index, _)| *index).or(hit);
+            found.is_some()
+        });
+        if all {
+            reasons.push(Reason {
+                verdict: rule.verdict,
+                invocation: hit,
+                rule: rule.rule.clone(),
+            });
+        }
+    }
+}
+
+/// The directory an invocation runs in, when that is known.
+pub(crate) fn directory(cwd: &Cwd, facts: &dyn Facts) -> Option<Vec<u8>> {
+    match cwd {
+        Cwd::Start => Some(facts.cwd().to_vec()),
+        Cwd::Moved(steps) => steps
+            .iter()
+            .try_fold(facts.cwd().to_vec(), |directory, step| {
+                step.value().map(|step| paths::absolute(&directory, step))
+            }),
+        Cwd::Unknown => None,
+    }
+}
+
+/// An effect and where it happens.
+struct Seen<'a> {
+    effect: &'a Effect,
+    place: Place,
+}
+
+/// Where a path effect happens, as far as that is known.
+enum Place {
+    /// Not a path.
+    NoPath,
+    /// Exactly here; the second form has links resolved.
+    At(Vec<u8>, Option<Vec<u8>>),
+    /// Everything in this directory.
+    ChildrenOf(Vec<u8>),
+    /// Somewhere below this directory; the second form has a made-up name for what is unknown.
+    Below(Vec<u8>, Option<Vec<u8>>),
+    /// Nobody knows.
+    Unknown,
+}
+
+fn place(object: &Object, cwd: Option<&[u8]>, facts: &dyn Facts) -> Place {
+    let (Object::Path(word) | Object::Code(Source::File, word)) = object else {
+        return Place::NoPath;
+    };
+    if word.value().is_some_and(is_harmless_device) {
+        return Place::NoPath;
+    }
+    let resolve = |path: &[u8]| {
+        // Models name files of the home directory so; whoever really has a `~` in front of a slash
+        // can do with a strict reading.
+        if let (Some(rest), Some(home)) = (path.strip_prefix(b"~/"), facts.home()) {
+            return Some(paths::absolute(home, rest));
+        }
+        let base = if path.starts_with(b"/") {
+            Some(&b"/"[..])
+        } else {
+            cwd
+        };
+        base.map(|base| paths::absolute(base, path))
+    };
+    if let Some(value) = word.value() {
+        return match resolve(value) {
+            Some(path) => {
+                let real = facts.real(&path).filter(|real| *real != path);
+                Place::At(path, real)
+            }
+            None => Place::Unknown,
+        };
+    }
+    let known = word.known_prefix();
+    let directory = match known.iter().rposition(|byte| *byte == b'/') {
+        Some(0) => resolve(b"/"),
+        Some(slash) => resolve(&known[..slash]),
+        // `*.o` is below the working directory, `$x/a` is anywhere.
+        None if !word.has_unknown() => resolve(b"."),
+        None => None,
+    };
+    match directory {
+        None => Place::Unknown,
+        // A word that may climb out by `..` is still judged by where it starts.
+        Some(directory) if !word.has_unknown() && is_everything(word, known) => {
+            Place::ChildrenOf(directory)
+        }
+        Some(directory) => {
+            let sample: Vec<u8> = word
+                .pieces
+                .iter()
+                .flat_map(|piece| match piece {
+                    Piece::Known(bytes) => bytes.as_slice(),
+                    Piece::Glob(_) | Piece::Unknown(_) => b"x",
+                })
+                .copied()
+                .collect();
+            let sample = resolve(&sample);
+            Place::Below(directory, sample)
+        }
+    }
+}
+
+/// Whether a pattern such as `**/.ssh/id_*` names files of this very directory. Patterns for files of any
+/// directory do not count: they would make a secret of every `*`. Nor do hidden files, which `*` leaves out.
+fn names_child(pattern: &[u8], directory: &[u8]) -> bool {
+    let mut parts = pattern.rsplit(|byte| *byte == b'/');
+    let (Some(name), Some(parent)) = (parts.next(), parts.next()) else {
+        return false;
+    };
+    if parent.is_empty() || glob::is_pattern(parent) || name == b"**" || name.starts_with(b".") {
+        return false;
+    }
+    let sample: Vec<u8> = name
+        .iter()
+        .map(|byte| {
+            if matches!(byte, b'*' | b'?') {
+                b'x'
+            } else {
+                *byte
+            }
+        })
+        .collect();
+    paths::covers(pattern, &paths::absolute(directory, &sample))
+}
+
+/// Devices that swallow or make up data, and the caller's own streams: using them changes nothing.
+fn is_harmless_device(path: &[u8]) -> bool {
+    let Some(name) = path.strip_prefix(b"/dev/") else {
+        return false;
+    };
+    matches!(
+        name,
+        b"null"
+            | b"zero"
+            | b"full"
+            | b"random"
+            | b"urandom"
+            | b"tty"
+            | b"stdin"
+            | b"stdout"
+            | b"stderr"
+    ) || name.starts_with(b"fd/")
+        || name.starts_with(b"pts/")
+}
+
+/// `dir/*`, `dir/.*`, `dir/**`: the glob is the whole last component.
+fn is_everything(word: &Word, known: &[u8]) -> bool {
+    let tail = &known[known
+        .iter()
+        .rposition(|byte| *byte == b'/')
+        .map_or(0, |slash| slash + 1)..];
+    matches!(tail, b"" | b".")
+        && word
+            .pieces
+            .iter()
+            .skip_while(|piece| matches!(piece, Piece::Known(_)))
+            .all(|piece| match piece {
+                Piece::Glob(glob) => glob.iter().all(|byte| matches!(byte, b'*' | b'.' | b'?')),
+                Piece::Known(rest) => rest.as_slice() == b"/",
+                Piece::Unknown(_) => false,
+            })
+}
+
+struct Context<'a> {
+    settings: &'a EffectRules,
+    policy: &'a str,
+    facts: &'a dyn Facts,
+}
+
+impl Context<'_> {
+    /// What `fs` and `net` say.
+    fn judge_lists(&self, index: usize, seen: &Seen<'_>, reasons: &mut Vec<Reason>) {
+        let mut add = |verdict: Verdict, rule: RuleRef| {
+            if verdict > Verdict::Allow {
+                reasons.push(Reason {
+                    verdict,
+                    invocation: Some(index),
+                    rule,
+                });
+            }
+        };
+        match (&seen.effect.action, &seen.effect.object) {
+            (Action::Read | Action::Write | Action::Delete | Action::Chmod, Object::Path(word)) => {
+                if let Some((verdict, rule)) = self.path_rule(seen, word) {
+                    add(verdict, rule);
+                }
+            }
+            (Action::Connect, Object::Host { host, port }) => {
+                if let Some((verdict, rule)) = self.host_rule(host, *port) {
+                    add(verdict, rule);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn path_rule(&self, seen: &Seen<'_>, word: &Word) -> Option<(Verdict, RuleRef)> {
+        let fs = &self.settings.fs;
+        let reads = seen.effect.action == Action::Read;
+        let shown = String::from_utf8_lossy(&word.text()).into_owned();
+        if let Some(entry) = fs
+            .hide
+            .iter()
+            .find(|entry| self.touches(&entry.pattern, &seen.place, false))
+        {
+            return Some((
+                Verdict::Deny,
+                entry.reference("fs.hide", format!("{shown} is hidden by this policy")),
+            ));
+        }
+        if !reads
+            && let Some(entry) = fs
+                .protect
+                .iter()
+                .find(|entry| self.touches(&entry.pattern, &seen.place, false))
+        {
+            return Some((
+                Verdict::Deny,
+                entry.reference(
+                    "fs.protect",
+                    format!("{shown} is protected against changes"),
+                ),
+            ));
+        }
+        let (name, list) = if reads {
+            ("fs.read", &fs.read)
+        } else {
+            ("fs.write", &fs.write)
+        };
+        if self.covered(list, &seen.place) {
+            return None;
+        }
+        let at = list.first().cloned().unwrap_or_default();
+        let entry = PathEntry {
+            pattern: shown.clone(),
+            ..at
+        };
+        let verb = if reads { "read" } else { "changed" };
+        Some((
+            fs.outside.verdict(),
+            entry.reference(name, format!("{shown} is outside what may be {verb}")),
+        ))
+    }
+
+    /// Whether a list covers a place; what nobody knows is left to the world.
+    fn covered(&self, list: &[PathEntry], place: &Place) -> bool {
+        let covers = |path: &[u8]| {
+            list.iter().any(|entry| {
+                paths::expand(entry.pattern.as_bytes(), self.facts).is_some_and(|pattern| {
+                    paths::covers(&pattern, path) || self.real_base_covers(&pattern, path)
+                })
+            })
+        };
+        match place {
+            Place::NoPath | Place::Unknown => true,
+            Place::At(path, real) => match real {
+                Some(real) => covers(real),
+                None => covers(path),
+            },
+            Place::ChildrenOf(path) | Place::Below(path, _) => covers(path),
+        }
+    }
+
+    /// `/tmp/**` also covers what `/tmp` really is.
+    fn real_base_covers(&self, pattern: &[u8], path: &[u8]) -> bool {
+        pattern
+            .strip_suffix(b"/**")
+            .filter(|base| !glob::is_pattern(base))
+            .and_then(|base| self.facts.real(base))
+            .is_some_and(|real| paths::beneath(&real, path))
+    }
+
+    /// Whether a pattern and a place have something in common. A change to a whole tree also
+    /// touches what lies in it when `trees` says so.
+    fn touches(&self, pattern: &str, place: &Place, trees: bool) -> bool {
+        let Some(pattern) = paths::expand(pattern.as_bytes(), self.facts) else {
+            return false;
+        };
+        let hit = |path: &[u8]| paths::covers(&pattern, path);
+        let inside = |path: &[u8]| {
+            let base = glob::literal_prefix(&pattern);
+            let base = base.strip_suffix(b"/").unwrap_or(base);
+            trees && base.len() > 1 && paths::beneath(path, base)
+        };
+        match place {
+            Place::NoPath | Place::Unknown => false,
+            Place::At(path, real) => [Some(path), real.as_ref()]
+                .into_iter()
+                .flatten()
+                .any(|path| hit(path) || inside(path)),
+            Place::ChildrenOf(path) => hit(path) || inside(path) || names_child(&pattern, path),
+            Place::Below(path, sample) => {
+                (hit(path) && pattern.ends_with(b"/**")) || sample.as_deref().is_some_and(hit)
+            }
+        }
+    }
+
+    fn host_rule(&self, host: &Word, port: Option<u16>) -> Option<(Verdict, RuleRef)> {
+        let net = &self.settings.net;
+        if !net.given {
+            return None;
+        }
+        let value = host.value()?;
+        let host = String::from_utf8_lossy(value).into_owned();
+        let shown = port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"));
+        if let Some(entry) = net
+            .denied
+            .iter()
+            .find(|entry| entry.names(&host, port, true))
+        {
+            return Some((
+                Verdict::Deny,
+                entry.reference("net.denied", format!("{shown} is a denied host")),
+            ));
+        }
+        if net
+            .allowed
+            .iter()
+            .any(|entry| entry.names(&host, port, false))
+        {
+            return None;
+        }
+        let at = net.allowed.first();
+        let rule = RuleRef {
+            list: "net.allowed".to_owned(),
+            pattern: host,
+            file: at
+                .map(|entry| entry.file.clone())
+                .unwrap_or_else(|| format!("policy:{}", self.policy))
+                .into(),
+            line: at.map_or(0, |entry| entry.line),
+            reason: Some(format!("{shown} is not an allowed host")),
+        };
+        Some((net.unlisted.verdict(), rule))
+    }
+
+    /// Whether an effect is what a pattern means.
+    fn fits(&self, pattern: &EffectPattern, seen: &Seen<'_>) -> bool {
+        if pattern.action != seen.effect.action || (pattern.recursive && !seen.effect.recursive) {
+            return false;
+        }
+        let trees = seen.effect.recursive;
+        match (&pattern.object, &seen.effect.object) {
+            (ObjectPattern::Any, _) => true,
+            (ObjectPattern::Path(path), Object::Path(_) | Object::Code(Source::File, _)) => {
+                self.touches(path, &seen.place, trees)
+            }
+            (ObjectPattern::Class(name), Object::Path(_) | Object::Code(Source::File, _)) => self
+                .settings
+                .classes
+                .iter()
+                .filter(|(known, _)| known == name)
+                .flat_map(|(_, patterns)| patterns)
+                .any(|pattern| self.touches(pattern, &seen.place, trees)),
+            (ObjectPattern::Outside, Object::Path(_)) => {
+                let fs = &self.settings.fs;
+                let list = if pattern.action == Action::Read {
+                    &fs.read
+                } else {
+                    &fs.write
+                };
+                !self.covered(list, &seen.place)
+            }
+            (ObjectPattern::Dynamic, Object::Path(_)) => matches!(seen.place, Place::Unknown),
+            (ObjectPattern::Dynamic, Object::Host { host, .. }) => !host.is_literal(),
+            (ObjectPattern::Dynamic, Object::Unspecified) => pattern.action == Action::Connect,
+            (ObjectPattern::Dynamic, Object::Code(source, _)) => *source == Source::Dynamic,
+            (ObjectPattern::Unlisted, Object::Unspecified) => true,
+            (ObjectPattern::Unlisted, Object::Host { host, port }) => {
+                host.value().is_none_or(|value| {
+                    let host = String::from_utf8_lossy(value);
+                    !self
+                        .settings
+                        .net
+                        .allowed
+                        .iter()
+                        .any(|entry| entry.names(&host, *port, false))
+                })
+            }
+            (ObjectPattern::Host(rule), Object::Host { host, port }) => host
+                .value()
+                .and_then(|value| Host::parse(&String::from_utf8_lossy(value)))
+                .is_some_and(|host| rule.denies(&host, *port)),
+            (ObjectPattern::Source(source), Object::Code(seen, _)) => source == seen,
+            (ObjectPattern::Resource(name), Object::Resource(seen)) => {
+                glob::matches(name.as_bytes(), seen.as_bytes(), Slash::Ordinary)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl PathEntry {
+    fn reference(&self, list: &str, reason: String) -> RuleRef {
+        RuleRef {
+            list: list.to_owned(),
+            pattern: self.pattern.clone(),
+            file: self.file.clone().into(),
+            line: self.line,
+            reason: Some(reason),
+        }
+    }
+}
+
+impl HostEntry {
+    /// Whether the entry names the host; a client set also names itself, as tool models do.
+    fn names(&self, host: &str, port: Option<u16>, denies: bool) -> bool {
+        if host.starts_with('@') {
+            return self.written == host;
+        }
+        let host = Host::parse(host);
+        self.rule.iter().chain(&self.members).any(|rule| {
+            host.as_ref().is_some_and(|host| match denies {
+                true => rule.denies(host, port),
+                false => rule.allows(host, port),
+            })
+        })
+    }
+
+    fn reference(&self, list: &str, reason: String) -> RuleRef {
+        RuleRef {
+            list: list.to_owned(),
+            pattern: self.written.clone(),
+            file: self.file.clone().into(),
+            line: self.line,
+            reason: Some(reason),
+        }
+    }
+}
