@@ -1,0 +1,712 @@
+//! The decision: one function from request to verdict, read top to bottom.
+
+use std::cell::RefCell;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use substrate_command::analyse::{Context, analyse, analyse_argv};
+use substrate_command::model::Cached;
+use substrate_command::{Line, Models, Tool};
+use substrate_policy::settings::Details;
+use substrate_policy::terms::{Place, WorldSpec};
+use substrate_policy::{Judgement, Policy, Reason, judge, unapproved};
+use substrate_trace::{Mode, Outcome, RuleRef, Verdict};
+
+use crate::approvals::{self, Approvals, Approved, Grant, Question};
+use crate::choice::Choice;
+use crate::egress::Spent;
+use crate::error::BrokerError;
+use crate::facts::{Machine, Seen};
+use crate::ground::{Ground, ProfileUse};
+use crate::home::{Home, bytes};
+use crate::policies::{Held, Note, Policies, PolicyInfo, State};
+use crate::process::{Identity, Stat};
+use crate::state_file::{StateError, now};
+use crate::trust::Trust;
+use crate::world_terms::{uses_worlds, world_spec};
+
+/// How a broker is set up.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which policy the session runs under.
+    pub choice: Choice,
+    /// Policies of the sessions around this one; none of them may be loosened.
+    pub ceilings: Vec<Choice>,
+    /// `--require-approval`.
+    pub require_approval: bool,
+    /// `SUBSTRATE_WORLD`.
+    pub world: Option<OsString>,
+    /// Where the session started.
+    pub session_start: PathBuf,
+}
+
+/// Who asks. A trusted profile replaces the policy in use only at a person's own prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// A line typed at the prompt of an interactive shell.
+    Prompt,
+    /// `-c`, `run`, or a line of standard input.
+    OneShot,
+    /// A script file.
+    Script,
+    /// A shim in front of a tool.
+    Shim,
+    /// A program start inside a world.
+    Guard,
+    /// A replay.
+    Replay,
+}
+
+/// What is to be judged.
+#[derive(Debug, Clone, Copy)]
+pub enum Input<'a> {
+    /// A line of shell text.
+    Line(&'a [u8]),
+    /// An argument vector that will be executed as it is.
+    Argv(&'a [OsString]),
+}
+
+/// A request for a verdict.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// What is to run.
+    pub input: Input<'a>,
+    /// Who asks.
+    pub origin: Origin,
+    /// Where.
+    pub cwd: &'a Path,
+    /// The `PATH` that programs are looked up in.
+    pub search_path: &'a OsStr,
+    /// Values of variables that the line may use and that it cannot have changed.
+    pub variables: &'a [(Vec<u8>, Vec<u8>)],
+    /// Aliases of the shell that will run the line.
+    pub aliases: &'a [(Vec<u8>, Vec<u8>)],
+    /// The caller asks for a fresh world, whatever the policy says.
+    pub isolate: bool,
+}
+
+impl Request<'_> {
+    /// What is to run, as text that a person reads and that a grant for a line holds.
+    fn text(&self) -> Option<String> {
+        match self.input {
+            Input::Line(text) => String::from_utf8(text.to_vec()).ok(),
+            Input::Argv(argv) => substrate_trace::command_line(argv).into_string().ok(),
+        }
+    }
+}
+
+/// The verdict on a request and everything that led to it.
+#[derive(Debug)]
+pub struct Evaluation {
+    /// The line, understood.
+    pub line: Line,
+    /// What all policies together say, whatever their mode.
+    pub judgement: Judgement,
+    /// What is to be done.
+    pub answer: Answer,
+    /// What `enforce` would have done, when the policy only observes.
+    pub would: Option<(Outcome, Option<RuleRef>)>,
+    /// The policy that the line runs under.
+    pub policy: PolicyInfo,
+    /// The profiles that were found, and what became of them.
+    pub profiles: Vec<ProfileUse>,
+    /// What a person is asked, when the answer is to ask.
+    pub question: Option<Question>,
+    /// What a person has approved before, when that is why the answer is not to ask.
+    pub approved: Vec<Grant>,
+}
+
+impl Evaluation {
+    /// The profiles in one line, for the span.
+    pub fn profile_text(&self) -> Option<String> {
+        let texts: Vec<String> = self.profiles.iter().map(ToString::to_string).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+}
+
+/// What is to be done. Permission comes with its terms; nobody can take one without the other.
+#[derive(Debug)]
+#[must_use]
+pub enum Answer {
+    /// Run it on these terms.
+    Allow(Terms),
+    /// Ask a person, then run it on these terms.
+    Ask(Terms, Option<RuleRef>),
+    /// Do not run it.
+    Deny(Option<RuleRef>),
+}
+
+/// On which terms something may run.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// Where it runs.
+    pub place: Place,
+}
+
+/// How long an approval is to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lasting {
+    /// As long as the session.
+    Session,
+    /// This many seconds; for ever without.
+    Seconds(Option<u64>),
+}
+
+/// A program start inside a world, besides the argument vector of its request.
+#[derive(Clone, Copy)]
+pub struct Start<'a> {
+    /// How it looks from there.
+    pub seen: &'a dyn Seen,
+    /// What it also amounts to: the interpreter of a script, a program under another name. Rules
+    /// that refuse, ask or isolate count for these too; that no rule allows them does not matter.
+    pub also: &'a [Vec<OsString>],
+    /// The world has a network of its own.
+    pub own_network: bool,
+}
+
+/// Holds the policies of a session and judges by them. Clones share everything; any number of threads
+/// may ask at once.
+#[derive(Debug, Clone)]
+pub struct Broker {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    home: Home,
+    options: Options,
+    policies: Policies,
+    approvals: Approvals,
+    trust: Trust,
+    /// A person types at this process's own prompt.
+    own_prompt: AtomicBool,
+    /// What governed the last line at the prompt: when it changes, what was approved for the session ends.
+    last: Mutex<Option<String>>,
+    spent: Spent,
+}
+
+impl Broker {
+    /// Loads the policies.
+    pub fn open(home: Home, options: Options) -> Result<Self, BrokerError> {
+        let policies = Policies::open(
+            home.clone(),
+            options.choice.clone(),
+            options.ceilings.clone(),
+        )?;
+        Ok(Self::with(home, options, policies))
+    }
+
+    /// Loads the policies for a person's own prompt, which there must be whatever state they are in:
+    /// the shipped default stands in for what cannot be loaded, until it can.
+    pub fn open_for_a_person(home: Home, options: Options) -> Result<Self, BrokerError> {
+        let policies = Policies::open_whatever_happens(
+            home.clone(),
+            options.choice.clone(),
+            options.ceilings.clone(),
+        )?;
+        Ok(Self::with(home, options, policies))
+    }
+
+    fn with(home: Home, options: Options, policies: Policies) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                approvals: Approvals::new(&home),
+                trust: Trust::new(&home),
+                home,
+                options,
+                policies,
+                own_prompt: AtomicBool::new(false),
+                last: Mutex::default(),
+                spent: Spent::default(),
+            }),
+        }
+    }
+
+    /// What a person should know about the policies; empties the list.
+    pub fn take_warnings(&self) -> Vec<String> {
+        self.take_notes().iter().map(Note::text).collect()
+    }
+
+    /// What happened to the policies since this was last asked.
+    pub fn take_notes(&self) -> Vec<Note> {
+        self.shared.policies.take_notes()
+    }
+
+    /// Whether there is something that a person should know.
+    pub fn has_notes(&self) -> bool {
+        self.shared.policies.has_notes()
+    }
+
+    /// Says that a person types at this process's own prompt, which no session encloses: trusted
+    /// profiles replace the policy there, and what is approved for the session ends with this process.
+    pub fn own_prompt(&self) {
+        self.shared.own_prompt.store(true, Ordering::Relaxed);
+    }
+
+    /// The policy of the session.
+    pub fn policy(&self) -> Policy {
+        self.state().base.policy.clone()
+    }
+
+    /// Which policy the session runs under.
+    pub fn info(&self) -> Arc<PolicyInfo> {
+        self.state().base.info.clone()
+    }
+
+    /// Everything that is not needed for judging.
+    pub fn details(&self) -> Arc<Details> {
+        self.state().base.details.clone()
+    }
+
+    /// Every policy that counts everywhere: the session's, then those that it cannot loosen.
+    pub fn in_force(&self) -> Vec<Arc<PolicyInfo>> {
+        let state = self.state();
+        std::iter::once(&state.base)
+            .chain(&state.ceilings)
+            .map(|held| held.info.clone())
+            .collect()
+    }
+
+    /// The flags by which `approvals grant` asks the same question as this session.
+    pub fn grant_flags(&self) -> Vec<String> {
+        let mut flags = match &self.shared.options.choice {
+            Choice::Active => Vec::new(),
+            Choice::Name(name) => vec!["--policy".to_owned(), name.clone()],
+            Choice::File(path) => vec!["--policy".to_owned(), path.display().to_string()],
+            Choice::Shipped(_) => Vec::new(),
+        };
+        if self.shared.options.require_approval {
+            flags.push("--require-approval".to_owned());
+        }
+        flags
+    }
+
+    /// Whether some policy has rules or a model for programs of this name.
+    pub fn speaks_of(&self, name: &[u8]) -> bool {
+        let state = self.state();
+        std::iter::once(&state.base)
+            .chain(&state.ceilings)
+            .any(|held| held.policy.speaks_of(name))
+    }
+
+    /// Whether every policy lets `SHIM_BYPASS=1` pass.
+    pub fn allows_bypass(&self) -> bool {
+        let state = self.state();
+        std::iter::once(&state.base)
+            .chain(&state.ceilings)
+            .all(|held| held.policy.settings().allow_bypass)
+    }
+
+    /// The home that this broker works in.
+    pub fn home(&self) -> &Home {
+        &self.shared.home
+    }
+
+    /// What people have approved.
+    pub fn approvals(&self) -> &Approvals {
+        &self.shared.approvals
+    }
+
+    /// Which profiles people trust.
+    pub fn trust(&self) -> &Trust {
+        &self.shared.trust
+    }
+
+    /// Takes changed policies over now; what came of it is among the notes.
+    pub fn refresh(&self) {
+        self.state();
+    }
+
+    /// Where the session counts its bytes.
+    pub(crate) fn spent(&self) -> &Spent {
+        &self.shared.spent
+    }
+
+    /// The smallest total of all policies that count everywhere.
+    pub(crate) fn total_bytes(&self) -> Option<u64> {
+        let state = self.state();
+        std::iter::once(&state.base)
+            .chain(&state.ceilings)
+            .filter_map(|held| held.details.total_bytes)
+            .min()
+    }
+
+    fn state(&self) -> Arc<State> {
+        self.shared.policies.current()
+    }
+
+    /// The verdict on a request.
+    pub fn evaluate(&self, request: &Request<'_>) -> Evaluation {
+        self.evaluate_by(request, &self.facts(request), None)
+    }
+
+    /// The verdict on a program start inside a world.
+    pub fn evaluate_start(&self, request: &Request<'_>, start: Start<'_>) -> Evaluation {
+        let facts = self.facts(request).seen_by(start.seen);
+        self.evaluate_by(request, &facts, Some(start))
+    }
+
+    fn evaluate_by(
+        &self,
+        request: &Request<'_>,
+        facts: &Machine<'_>,
+        start: Option<Start<'_>>,
+    ) -> Evaluation {
+        let state = self.state();
+        let line = self.analyse(request, &state);
+        let ground = self.ground(request, &state, &line, facts);
+        if self.in_guarded_world(&ground) {
+            facts.set_guarded();
+        }
+        let others: Vec<Line> = start
+            .iter()
+            .flat_map(|start| start.also)
+            .map(|argv| {
+                let input = Input::Argv(argv);
+                self.analyse(&Request { input, ..*request }, &state)
+            })
+            .collect();
+
+        let mut strict = Judgement::of(ground.broken(Mode::Enforce));
+        let mut lenient = Judgement::of(ground.broken(Mode::Observe));
+        for layer in &ground.layers {
+            let mut judgement = layer.sift(judge(&layer.held.policy, &line, facts), &line);
+            for other in &others {
+                let named = judge(&layer.held.policy, other, facts);
+                judgement = judgement.and(Judgement::of(only_named(named)));
+            }
+            if let Some(start) = &start {
+                judgement = Judgement::of(not_held(judgement, start.own_network));
+            }
+            match layer.held.info.mode {
+                Mode::Enforce => strict = strict.and(judgement),
+                Mode::Observe => lenient = lenient.and(judgement),
+            }
+        }
+        if self.shared.options.require_approval {
+            let reasons = unapproved(&ground.primary().policy, &line, facts);
+            strict = strict.and(Judgement::of(reasons));
+        }
+        let isolate = request.isolate || strict.isolate || lenient.isolate;
+        let would = match lenient.verdict {
+            Verdict::Deny => Some((Outcome::WouldDeny, deciding(&lenient))),
+            Verdict::Ask => Some((Outcome::WouldAsk, deciding(&lenient))),
+            _ => None,
+        };
+        let rule = deciding(&strict);
+        let (mut question, mut approved) = (None, Vec::new());
+        let terms = || match start {
+            // It stays in the world that it happens in.
+            Some(_) => Terms {
+                place: Place::Direct,
+            },
+            None => self.terms(isolate, &ground, facts),
+        };
+        let answer = match strict.verdict {
+            Verdict::Deny => Answer::Deny(rule),
+            Verdict::Ask => {
+                let asked = self.question(request, &ground, &strict, &line, facts);
+                let terms = terms();
+                match self.remembered(request, &asked, &line, &state, facts) {
+                    Some(grants) => {
+                        approved = grants;
+                        Answer::Allow(terms)
+                    }
+                    None => {
+                        question = Some(asked);
+                        Answer::Ask(terms, rule)
+                    }
+                }
+            }
+            _ => Answer::Allow(terms()),
+        };
+        Evaluation {
+            line,
+            judgement: strict.and(lenient),
+            answer,
+            would,
+            policy: PolicyInfo::clone(&ground.primary().info),
+            profiles: ground.profiles,
+            question,
+            approved,
+        }
+    }
+
+    fn facts<'a>(&'a self, request: &Request<'a>) -> Machine<'a> {
+        Machine::new(
+            request.cwd,
+            &self.shared.options.session_start,
+            &self.shared.home,
+            request.search_path,
+        )
+    }
+
+    fn analyse(&self, request: &Request<'_>, state: &State) -> Line {
+        let models = models(&state.base);
+        let mut context = Context::new(models.as_ref());
+        // What the shell will put for `~`, which the caller may have changed.
+        let named = request.variables.iter().find(|(name, _)| name == b"HOME");
+        context.home = Some(named.map_or_else(
+            || bytes(&self.shared.home.user),
+            |(_, value)| value.as_slice(),
+        ));
+        context.pwd = Some(bytes(request.cwd));
+        context.variables = request.variables;
+        context.aliases = request.aliases;
+        match request.input {
+            Input::Line(text) => analyse(text, &context),
+            Input::Argv(argv) => {
+                let argv: Vec<Vec<u8>> = argv.iter().map(|word| word.as_bytes().to_vec()).collect();
+                analyse_argv(&argv, &context)
+            }
+        }
+    }
+
+    fn ground(
+        &self,
+        request: &Request<'_>,
+        state: &Arc<State>,
+        line: &Line,
+        facts: &Machine<'_>,
+    ) -> Ground {
+        let trusting =
+            request.origin == Origin::Prompt && self.shared.own_prompt.load(Ordering::Relaxed);
+        let trust = trusting.then_some(&self.shared.trust);
+        let ground = Ground::find(&self.shared.policies, trust, state, line, facts);
+        if trusting {
+            self.end_session_grants_after_a_change(&ground);
+        }
+        ground
+    }
+
+    /// Approvals for a session end when another policy or profile governs its prompt.
+    fn end_session_grants_after_a_change(&self, ground: &Ground) {
+        let now = ground.here();
+        let mut last = self
+            .shared
+            .last
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let before = last.replace(now.clone());
+        if before.is_some_and(|before| before != now)
+            && let Some(session) = self.session()
+            && let Err(error) = self.shared.approvals.end_session(&session)
+        {
+            self.shared.policies.warn_once(&error.to_string());
+        }
+    }
+
+    fn question(
+        &self,
+        request: &Request<'_>,
+        ground: &Ground,
+        strict: &Judgement,
+        line: &Line,
+        facts: &Machine<'_>,
+    ) -> Question {
+        let reasons: Vec<_> = strict
+            .reasons
+            .iter()
+            .filter(|reason| reason.verdict == Verdict::Ask)
+            .cloned()
+            .collect();
+        Question {
+            policy_id: ground.primary().info.id.clone(),
+            policy_sha256: ground.fingerprint(),
+            directory: facts.project_path().unwrap_or(request.cwd).to_owned(),
+            remember: approvals::proposals(line, request.text().as_deref(), &reasons),
+            reasons,
+        }
+    }
+
+    /// The grants that answer a question. A file that is not believed grants nothing.
+    fn remembered(
+        &self,
+        request: &Request<'_>,
+        question: &Question,
+        line: &Line,
+        state: &State,
+        facts: &Machine<'_>,
+    ) -> Option<Vec<Grant>> {
+        match self.shared.approvals.list() {
+            Ok(grants) if grants.is_empty() => None,
+            Ok(grants) => approvals::covering(
+                question,
+                &grants,
+                line,
+                request.text().as_deref(),
+                &state.base.policy,
+                facts,
+            ),
+            Err(error) => {
+                self.shared.policies.warn_once(&error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Whether a pattern that a person edited still covers what was asked about.
+    pub fn try_pattern(
+        &self,
+        request: &Request<'_>,
+        evaluation: &Evaluation,
+        at: usize,
+        edited: &str,
+    ) -> Result<(), String> {
+        let Some(question) = &evaluation.question else {
+            return Ok(());
+        };
+        let policy = self.policy();
+        let facts = self.facts(request);
+        approvals::still_covers(edited, question, at, &evaluation.line, &policy, &facts)
+    }
+
+    /// Remembers a person's approval. Whether it is a person who gives it is the caller's business.
+    pub fn grant(
+        &self,
+        question: &Question,
+        what: &[Approved],
+        directory: &Path,
+        lasting: Lasting,
+    ) -> Result<Vec<Grant>, StateError> {
+        let (session, expires) = match lasting {
+            Lasting::Session => (self.session(), None),
+            Lasting::Seconds(seconds) => (None, seconds.map(|seconds| now() + seconds)),
+        };
+        if lasting == Lasting::Session && session.is_none() {
+            return Ok(Vec::new());
+        }
+        what.iter()
+            .map(|what| {
+                let grant = Grant {
+                    id: approvals::new_id(),
+                    policy_id: question.policy_id.clone(),
+                    policy_sha256: question.policy_sha256.clone(),
+                    directory: directory.to_owned(),
+                    what: what.clone(),
+                    given: now(),
+                    expires,
+                    session: session.clone(),
+                };
+                self.shared.approvals.add(&grant)?;
+                Ok(grant)
+            })
+            .collect()
+    }
+
+    /// The process whose life is the session: this one at its own prompt, else the leader of the
+    /// terminal's session.
+    pub fn session(&self) -> Option<Identity> {
+        if self.shared.own_prompt.load(Ordering::Relaxed) {
+            return Identity::of(std::process::id());
+        }
+        let leader = Stat::of("self")?.session;
+        Identity::of(leader).filter(Identity::encloses_us)
+    }
+
+    /// Whether an allowed line runs in a world whose guard judges every start.
+    fn in_guarded_world(&self, ground: &Ground) -> bool {
+        let variable = self.shared.options.world.as_deref();
+        ground.layers.iter().any(|layer| {
+            layer.held.info.mode == Mode::Enforce && uses_worlds(&layer.held, variable)
+        })
+    }
+
+    fn terms(&self, isolate: bool, ground: &Ground, facts: &Machine<'_>) -> Terms {
+        let variable = self.shared.options.world.as_deref();
+        let worlds = || {
+            ground
+                .layers
+                .iter()
+                .any(|layer| uses_worlds(&layer.held, variable))
+        };
+        let spec = || Box::new(self.combined_spec(ground, facts));
+        let place = if isolate {
+            Place::Isolated(spec())
+        } else if worlds() {
+            Place::Session(spec())
+        } else {
+            Place::Direct
+        };
+        Terms { place }
+    }
+
+    fn combined_spec(&self, ground: &Ground, facts: &Machine<'_>) -> WorldSpec {
+        let spec = |held: &Held| world_spec(held, &self.shared.home, facts);
+        ground
+            .layers
+            .iter()
+            .filter(|layer| !layer.primary)
+            .fold(spec(ground.primary()), |terms, layer| {
+                terms.narrowed(&spec(&layer.held))
+            })
+    }
+
+    /// The terms of a world for the session's own policies here.
+    pub fn world_spec(&self, facts: &Machine<'_>) -> WorldSpec {
+        let state = self.state();
+        self.combined_spec(&Ground::of_session(&state), facts)
+    }
+}
+
+/// Decoded tool models, and of which policy they are.
+type Decoded = (Arc<PolicyInfo>, Rc<Cached<Policy>>);
+
+thread_local! {
+    /// The tool models that this thread has used last.
+    static MODELS: RefCell<Option<Decoded>> = const { RefCell::new(None) };
+}
+
+/// The tool models of a policy. Decoding them costs more than judging, so a thread keeps what it used.
+fn models(held: &Held) -> Rc<Cached<Policy>> {
+    MODELS.with_borrow_mut(|kept| match kept {
+        Some((policy, models)) if Arc::ptr_eq(policy, &held.info) => models.clone(),
+        _ => {
+            let models = Rc::new(Cached::new(held.policy.clone()));
+            *kept = Some((held.info.clone(), models.clone()));
+            models
+        }
+    })
+}
+
+impl Models for Broker {
+    fn tool(&self, name: &[u8]) -> Option<Tool> {
+        self.state().base.policy.tool(name)
+    }
+}
+
+/// The reasons that name something, without those that say that nothing named it.
+fn only_named(judgement: Judgement) -> Vec<Reason> {
+    const UNNAMED: [&str; 4] = [
+        "commands.allowed",
+        "commands.default",
+        "commands.on_unparsed",
+        "approval.required",
+    ];
+    let mut reasons = judgement.reasons;
+    reasons.retain(|reason| {
+        reason.verdict > Verdict::Allow && !UNNAMED.contains(&reason.rule.list.as_str())
+    });
+    for reason in &mut reasons {
+        // Its number counts in another line.
+        reason.invocation = None;
+    }
+    reasons
+}
+
+/// The reasons without those that the world around a start holds by itself. Its files and hosts are
+/// known there, where the words of a compiler's helpers are only guessed at.
+fn not_held(judgement: Judgement, own_network: bool) -> Vec<Reason> {
+    let held = |list: &str| list.starts_with("fs.") || own_network && list.starts_with("net.");
+    let mut reasons = judgement.reasons;
+    reasons.retain(|reason| !held(&reason.rule.list));
+    reasons
+}
+
+fn deciding(judgement: &Judgement) -> Option<RuleRef> {
+    judgement.deciding().map(|reason| reason.rule.clone())
+}

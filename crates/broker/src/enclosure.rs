@@ -1,0 +1,180 @@
+//! Whether a Substrate session encloses this process. The kernel is asked, not the environment,
+//! because the environment belongs to whoever is enclosed.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use substrate_sys::marker::{self, Mark};
+use substrate_trace::PARENT_SPAN_VAR;
+
+use crate::env::SUBSTRATE_HOME;
+use crate::home::{Home, NoHome};
+use crate::process::chain;
+
+/// Placed in every world; its presence cannot be undone from inside.
+pub const WORLD_MARKER: &str = "/run/substrate-world";
+
+/// The mount source of a world's `/dev` starts with this.
+const WORLD_SOURCE: &[u8] = b" substrate:wld_";
+
+/// A Substrate process above this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ancestor {
+    /// Its process id.
+    pub pid: u32,
+    /// The arguments that it was started with.
+    pub arguments: Vec<OsString>,
+    /// Where it is.
+    pub cwd: PathBuf,
+    /// The `SUBSTRATE_HOME` that it was started with.
+    pub home: Option<OsString>,
+}
+
+/// The Substrate processes above this one, nearest first.
+pub fn ancestors() -> Vec<Ancestor> {
+    let own = fs::read_link("/proc/self/exe").ok();
+    chain()
+        .filter(|pid| is_substrate(*pid, own.as_deref()))
+        .map(ancestor)
+        .collect()
+}
+
+/// Whether a session encloses this process: some ancestor is a Substrate process or was started by
+/// one, this is a world, or the mark of a session that we have lost sight of is on us.
+pub fn encloses() -> bool {
+    trace_of_a_session(marked()).is_some()
+}
+
+/// Whether we were marked before we marked ourselves.
+static BEFORE: OnceLock<bool> = OnceLock::new();
+
+/// Marks this process and everything that it will start as enclosed; answers whether it already was.
+/// A failure to ask counts as a mark.
+pub fn mark() -> bool {
+    *BEFORE.get_or_init(|| marker::set(Mark::Session).map_or(true, |before| before.is_some()))
+}
+
+/// Whether somebody else has marked this process.
+pub fn marked() -> bool {
+    let before = BEFORE.get().copied();
+    before.unwrap_or_else(|| marker::get().map_or(true, |mark| mark.is_some()))
+}
+
+/// By what a session around us shows itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trace {
+    /// This process runs in a world.
+    World,
+    /// A Substrate process is above this one.
+    Ancestor(u32),
+    /// A process above this one, or this one, was started by Substrate.
+    Started(u32),
+    /// The mark that everything below a session carries.
+    Mark,
+}
+
+/// Looks for a session around us. `marked` says whether we were marked before we marked ourselves.
+pub fn trace_of_a_session(marked: bool) -> Option<Trace> {
+    let own = fs::read_link("/proc/self/exe").ok();
+    let above = || {
+        chain().find_map(|pid| {
+            if is_substrate(pid, own.as_deref()) {
+                Some(Trace::Ancestor(pid))
+            } else {
+                came_from_a_shim(pid).then_some(Trace::Started(pid))
+            }
+        })
+    };
+    if Path::new(WORLD_MARKER).exists() {
+        return Some(Trace::World);
+    }
+    above()
+        .or_else(|| marked.then_some(Trace::Mark))
+        .or_else(|| in_a_world().then_some(Trace::World))
+}
+
+/// Whether the mount table says so, which nobody inside can change.
+fn in_a_world() -> bool {
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    table
+        .windows(WORLD_SOURCE.len())
+        .any(|part| part == WORLD_SOURCE)
+}
+
+/// The home of whoever encloses us, or the one that our own environment names when nobody does. The
+/// outermost session chose its home freely, so its choice holds for all below.
+pub fn home(ancestors: &[Ancestor], own: Option<&OsStr>) -> Result<Home, NoHome> {
+    match ancestors.last() {
+        Some(outermost) => Home::find(outermost.home.as_deref(), || false),
+        // Nobody is above us who could not be seen: the mark is on whatever a session or a shim has
+        // started, and in every world.
+        None => Home::find(own, || marked() || Path::new(WORLD_MARKER).exists()),
+    }
+}
+
+fn is_substrate(pid: u32, own: Option<&Path>) -> bool {
+    let Ok(exe) = fs::read_link(format!("/proc/{pid}/exe")) else {
+        return false;
+    };
+    if own == Some(&exe) {
+        return true;
+    }
+    // A binary that was replaced while it ran is ` (deleted)`; its name still tells.
+    let name = exe
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    matches!(
+        name.strip_suffix(" (deleted)").unwrap_or(&name),
+        "substrate" | "substrate-shim"
+    )
+}
+
+/// A shim becomes its tool, so what it leaves is the variable in that process's first environment.
+fn came_from_a_shim(pid: u32) -> bool {
+    variable(pid, PARENT_SPAN_VAR).is_some()
+}
+
+/// A variable of the environment that a process was started with.
+fn variable(pid: u32, name: &str) -> Option<OsString> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    find(&environment, name).map(|value| OsString::from_vec(value.to_vec()))
+}
+
+pub(crate) fn find<'a>(environment: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    environment
+        .split(|byte| *byte == 0)
+        .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+}
+
+fn ancestor(pid: u32) -> Ancestor {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = line.strip_suffix(b"\0").unwrap_or(&line);
+    Ancestor {
+        pid,
+        arguments: line
+            .split(|byte| *byte == 0)
+            .map(|word| OsString::from_vec(word.to_vec()))
+            .collect(),
+        cwd: fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default(),
+        home: variable(pid, SUBSTRATE_HOME),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_is_found_in_an_environment() {
+        assert_eq!(
+            find(b"A=1\0SUBSTRATE_PARENT_SPAN=x\0", PARENT_SPAN_VAR),
+            Some(&b"x"[..])
+        );
+        assert_eq!(find(b"A=SUBSTRATE_PARENT_SPAN=x\0", PARENT_SPAN_VAR), None);
+    }
+}

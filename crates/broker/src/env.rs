@@ -1,0 +1,110 @@
+//! Every environment variable that Substrate reads or sets, in one table; `docs/environment.md` is
+//! made from it.
+
+/// One environment variable.
+#[derive(Debug, Clone, Copy)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What it holds when nobody sets it.
+    pub default: &'static str,
+    /// What it does.
+    pub meaning: &'static str,
+}
+
+/// Substrate's home directory.
+pub const SUBSTRATE_HOME: &str = "SUBSTRATE_HOME";
+/// Who acts, for the trace.
+pub const SUBSTRATE_AGENT_ID: &str = "SUBSTRATE_AGENT_ID";
+/// Worlds on or off.
+pub const SUBSTRATE_WORLD: &str = "SUBSTRATE_WORLD";
+/// The pivot_root variant of worlds.
+pub const SUBSTRATE_HEAVY_ISOLATION: &str = "SUBSTRATE_HEAVY_ISOLATION";
+/// Skips a shim's check where the policy permits it.
+pub const SHIM_BYPASS: &str = "SHIM_BYPASS";
+/// `exec` or `spawn`: how a shim starts its tool. For tests; described in docs/shims.md only.
+pub const SUBSTRATE_SHIM_MODE: &str = "SUBSTRATE_SHIM_MODE";
+
+/// The table.
+pub const VARIABLES: &[Variable] = &[
+    Variable {
+        name: SUBSTRATE_HOME,
+        default: "`~/.substrate`, with `~` from the passwd entry",
+        meaning: "Substrate's home: policies, tool models, trace, worlds. Ignored inside a Substrate session.",
+    },
+    Variable {
+        name: SUBSTRATE_AGENT_ID,
+        default: "`human`",
+        meaning: "Who acts; written to every span. It names, it does not authorise.",
+    },
+    Variable {
+        name: substrate_trace::PARENT_SPAN_VAR,
+        default: "unset",
+        meaning: "Set by Substrate for what it starts: session and span that the next span hangs under.",
+    },
+    Variable {
+        name: SUBSTRATE_WORLD,
+        default: "what `world.enabled` says",
+        meaning: "`enabled` turns worlds on in `observe`; `disabled` turns them off, in `observe` only.",
+    },
+    Variable {
+        name: SUBSTRATE_HEAVY_ISOLATION,
+        default: "unset",
+        meaning: "`1` builds worlds with pivot_root instead of in place.",
+    },
+    Variable {
+        name: SHIM_BYPASS,
+        default: "unset",
+        meaning: "`1` makes a shim run its tool unchecked where `shims.allow_bypass` permits it; its use is recorded.",
+    },
+    Variable {
+        name: "NO_COLOR",
+        default: "unset",
+        meaning: "Any value: no colours.",
+    },
+    Variable {
+        name: "VISUAL, EDITOR",
+        default: "`vi`",
+        meaning: "What `substrate policy edit` opens a policy in.",
+    },
+    Variable {
+        name: "PATH",
+        default: "inherited",
+        meaning: "Where programs are found, by Substrate as by any shell.",
+    },
+    Variable {
+        name: "LC_ALL, LC_CTYPE, LANG",
+        default: "inherited",
+        meaning: "Without UTF-8 in the first that is set, messages use ASCII only.",
+    },
+];
+
+/// The reference page.
+pub fn reference() -> String {
+    let mut page = String::from(
+        "# Environment variables\n\nThis page is made from the table in `crates/broker/src/env.rs`; a test compares them.\n\n| variable | default | meaning |\n|---|---|---|\n",
+    );
+    for Variable {
+        name,
+        default,
+        meaning,
+    } in VARIABLES
+    {
+        page.push_str(&format!("| `{name}` | {default} | {meaning} |\n"));
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_page_is_what_the_table_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/environment.md");
+        let page = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(
+            page,
+            super::reference(),
+            "write the table's text to docs/environment.md"
+        );
+    }
+}

@@ -1,0 +1,111 @@
+//! A home and a project of their own.
+
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "every test file uses its own part of this"
+)]
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use substrate_broker::{
+    Broker, BrokerError, Choice, Evaluation, Home, Input, Options, Origin, Request,
+};
+
+pub struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["home/policies", "project/.git", "project/sub"] {
+            std::fs::create_dir_all(directory.path().join(name)).unwrap();
+        }
+        Self { directory }
+    }
+
+    pub fn home(&self) -> Home {
+        Home {
+            path: self.directory.path().join("home"),
+            user: self.directory.path().to_owned(),
+        }
+    }
+
+    pub fn project(&self) -> PathBuf {
+        self.directory.path().join("project")
+    }
+
+    pub fn policy(&self, id: &str, body: &str) -> PathBuf {
+        let path = self.home().policies().join(format!("{id}.yaml"));
+        // As editors do it: written aside, then moved into place.
+        let aside = path.with_extension("tmp");
+        std::fs::write(&aside, format!("id: {id}\nname: {id}\n{body}")).unwrap();
+        std::fs::rename(&aside, &path).unwrap();
+        path
+    }
+
+    pub fn profile(&self, directory: &str, name: &str) {
+        let directory = self.project().join(directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join(".substrate-profile"), name).unwrap();
+    }
+
+    pub fn broker(&self, policy: &str) -> Broker {
+        self.broker_with(policy, false)
+    }
+
+    pub fn broker_with(&self, policy: &str, require_approval: bool) -> Broker {
+        Broker::open(self.home(), self.options(policy, require_approval)).unwrap()
+    }
+
+    pub fn try_broker(&self, policy: &str) -> Result<Broker, BrokerError> {
+        Broker::open(self.home(), self.options(policy, false))
+    }
+
+    pub fn broker_for_a_person(&self, policy: &str) -> Broker {
+        Broker::open_for_a_person(self.home(), self.options(policy, false)).unwrap()
+    }
+
+    fn options(&self, policy: &str, require_approval: bool) -> Options {
+        Options {
+            choice: Choice::Name(policy.to_owned()),
+            ceilings: Vec::new(),
+            require_approval,
+            world: None,
+            session_start: self.project(),
+        }
+    }
+}
+
+pub fn request<'a>(line: &'a str, cwd: &'a Path, origin: Origin) -> Request<'a> {
+    Request {
+        input: Input::Line(line.as_bytes()),
+        origin,
+        cwd,
+        search_path: OsStr::new("/usr/bin:/bin"),
+        variables: &[],
+        aliases: &[],
+        isolate: false,
+    }
+}
+
+pub fn judge(broker: &Broker, line: &str, cwd: &Path) -> Evaluation {
+    broker.evaluate(&request(line, cwd, Origin::OneShot))
+}
+
+/// Says loudly that a test, or a part of it, did not run, and counts it.
+#[allow(clippy::print_stderr, reason = "a skip must be seen")]
+pub fn skip(test: &str, reason: &str) {
+    use std::io::Write;
+    eprintln!("SKIPPED {test}: {reason}");
+    if let Some(path) = std::env::var_os("SUBSTRATE_SKIPS")
+        && let Ok(mut file) = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path)
+    {
+        let _ = writeln!(file, "{test}: {reason}");
+    }
+}
