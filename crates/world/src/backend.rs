@@ -1,0 +1,294 @@
+//! What a world can do, whatever it is made of.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use substrate_policy::terms::WorldSpec;
+use substrate_sys::launch::Stage;
+use substrate_trace::{Enforced, FsDiff, Level, NetUse, SpanId, WorldId};
+use thiserror::Error;
+
+use crate::diff::DiffError;
+use crate::pending::{Pending, PendingError};
+
+/// Something that makes worlds and runs commands in them. Linux namespaces are one; a virtual
+/// machine or another host can be others.
+pub trait WorldBackend: Send + Sync {
+    /// The world of a session: the one that lives, or a new one. Its project is writable.
+    fn ensure_session(&self, spec: &WorldSpec) -> Result<WorldHandle, WorldError>;
+
+    /// Runs a command to its end. Descriptors that are terminals are relayed.
+    fn exec(&self, place: Place<'_>, request: &ExecRequest) -> Result<ExecResult, WorldError>;
+
+    /// What a world that has ended changed, as far as it was held back.
+    fn fs_diff(&self, world: WorldHandle) -> Result<FsDiff, WorldError>;
+
+    /// Brings changed terms to a world that lives.
+    fn apply_policy(
+        &self,
+        world: WorldHandle,
+        spec: &WorldSpec,
+    ) -> Result<PolicyChange, WorldError>;
+
+    /// Ends a session's world and everything in it.
+    fn end(&self, world: WorldHandle) -> Result<(), WorldError>;
+}
+
+/// A world that lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WorldHandle {
+    /// Its id.
+    pub id: WorldId,
+}
+
+/// Where a command runs.
+#[derive(Debug, Clone, Copy)]
+pub enum Place<'a> {
+    /// In a fresh world that ends with it; its writes are held back.
+    Fresh(&'a WorldSpec),
+    /// In a fresh world on top of what an earlier one left; its writes are added to that.
+    Again(&'a WorldSpec, &'a Pending),
+    /// In the world of a session.
+    Session(WorldHandle),
+}
+
+/// A command for a world.
+#[derive(Debug, Default)]
+pub struct ExecRequest {
+    /// The file to run; a name without a slash is looked up on the `PATH` of `env`.
+    pub program: OsString,
+    /// Its arguments, the zeroth included.
+    pub argv: Vec<OsString>,
+    /// Its whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Where it starts.
+    pub cwd: PathBuf,
+    /// The mask for new files; `None` keeps ours.
+    pub umask: Option<u32>,
+    /// Its standard streams.
+    pub stdio: Stdio,
+    /// Further descriptors and the numbers they get; one of 0, 1 and 2 among them takes the place
+    /// of the terminal there.
+    pub fds: Vec<(i32, OwnedFd)>,
+    /// A further number that the command's terminal gets.
+    pub terminal_at: Option<i32>,
+    /// The span that it belongs to.
+    pub span: Option<SpanId>,
+    /// The line as written, for the list of pending results.
+    pub line: OsString,
+    /// Gets every byte that a relayed terminal shows.
+    pub tap: Option<Tap>,
+}
+
+/// Gets bytes as they pass.
+pub type Listener = dyn Fn(&[u8]) + Send + Sync;
+
+/// Listens to a relayed terminal.
+pub struct Tap(pub Box<Listener>);
+
+impl std::fmt::Debug for Tap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tap")
+    }
+}
+
+impl ExecRequest {
+    /// A line for a shell.
+    pub fn shell(shell: impl Into<OsString>, line: impl Into<OsString>) -> ExecRequest {
+        let (shell, line) = (shell.into(), line.into());
+        let name = PathBuf::from(&shell)
+            .file_name()
+            .map_or_else(|| shell.clone(), ToOwned::to_owned);
+        ExecRequest {
+            argv: vec![name, "-c".into(), line.clone()],
+            program: shell,
+            line,
+            ..ExecRequest::default()
+        }
+    }
+}
+
+/// The standard streams of a command.
+#[derive(Debug, Default)]
+pub enum Stdio {
+    /// Those of this process. Each that is a terminal becomes one terminal of the world, whose
+    /// bytes are relayed; the others are passed as they are.
+    #[default]
+    Inherit,
+    /// These, passed as they are.
+    Given([OwnedFd; 3]),
+    /// A terminal of the world of this many rows and columns, whose master the caller gets.
+    Terminal(u16, u16),
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It exited.
+    Exited(i32),
+    /// A signal ended it.
+    Signaled(i32),
+}
+
+impl Status {
+    /// The number a shell shows: 128+n for a signal.
+    pub fn code(self) -> i32 {
+        match self {
+            Status::Exited(code) => code,
+            Status::Signaled(signal) => 128 + signal,
+        }
+    }
+}
+
+/// What came of a command.
+#[derive(Debug, Clone)]
+pub struct ExecResult {
+    /// Where it ran.
+    pub world: WorldId,
+    /// How it ended.
+    pub status: Status,
+    /// What really held it.
+    pub enforced: Enforced,
+    /// What it used, as far as the world knows by itself: connections.
+    pub scopes_used: Vec<String>,
+    /// What it exchanged with whom.
+    pub net: Vec<NetUse>,
+    /// Limits that it ran into: `memory`, `pids`, `time`.
+    pub limits_reached: Vec<&'static str>,
+    /// Its writes wait under this world's id.
+    pub pending: bool,
+}
+
+/// What changed terms mean for a world that lives.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PolicyChange {
+    /// Holds already.
+    pub applied: Vec<&'static str>,
+    /// Holds for the next world only.
+    pub needs_restart: Vec<&'static str>,
+    /// Something of that got stricter, so nothing should run here any more.
+    pub tightened: bool,
+}
+
+/// Why a world or a command in it did not come about.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WorldError {
+    /// Namespaces are not to be had.
+    #[error("cannot make namespaces: {0}; `substrate world doctor` tells why and what to do")]
+    Namespaces(#[source] io::Error),
+    /// The id maps were refused.
+    #[error("cannot write the id maps of the world: {0}; `substrate world doctor` tells more")]
+    Maps(#[source] io::Error),
+    /// A step inside the world failed.
+    #[error("making the world: cannot {doing}{}: {source}", named(path))]
+    Step {
+        /// What was being done.
+        doing: &'static str,
+        /// With which path.
+        path: Option<PathBuf>,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The network of the world could not be prepared.
+    #[error("making the world's network: {0}")]
+    Network(String),
+    /// The first process of the world ended without a word.
+    #[error("the world ended while it was being made; memory or process limits may be too low")]
+    Died,
+    /// Something on this side failed.
+    #[error("cannot {0}: {1}")]
+    Own(&'static str, #[source] io::Error),
+    /// A place for held writes.
+    #[error(transparent)]
+    Pending(#[from] PendingError),
+    /// A copy that stands in for an overlay.
+    #[error("cannot copy {}, which no overlay can cover ({reason}): {source}", path.display())]
+    Copy {
+        /// What was copied.
+        path: PathBuf,
+        /// Why no overlay serves.
+        reason: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// What an earlier world left cannot be put in place as it was.
+    #[error("what was written below {} cannot be opened again: {reason}", path.display())]
+    Again {
+        /// The place it was written to.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// A control group.
+    #[error("cannot limit the world through {}: {source}", path.display())]
+    Group {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The policy asks for more than this machine gives.
+    #[error(
+        "the policy asks for a world, and this machine gives level `{level}`: {reason}; \
+         `substrate world doctor` tells what to do"
+    )]
+    TooWeak {
+        /// What it gives.
+        level: Level,
+        /// Why no more.
+        reason: String,
+    },
+    /// A standard stream would lead out of the world.
+    #[error("descriptor {0} is a directory, which would lead out of the world")]
+    OpenDirectory(i32),
+    /// No such program.
+    #[error("{}: not found", .0.display())]
+    NotFound(PathBuf),
+    /// The command did not start.
+    #[error("cannot start {} in the world ({}): {source}", program.display(), stage_name(*stage))]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// How far it came.
+        stage: Stage,
+        /// Why not further.
+        source: io::Error,
+    },
+    /// The working directory is not there in the world.
+    #[error("{}: {source} in the world; `fs.read`, `fs.hide` or a private /tmp may be why", path.display())]
+    Cwd {
+        /// The directory.
+        path: PathBuf,
+        /// Why it cannot be entered.
+        source: io::Error,
+    },
+    /// Its changes are not complete yet.
+    #[error("the world {0} still runs; its changes are known when it has ended")]
+    Running(WorldId),
+    /// Its changes cannot be told.
+    #[error(transparent)]
+    Diff(#[from] DiffError),
+    /// The world is gone.
+    #[error("the world {0} is not there any more")]
+    Gone(WorldId),
+}
+
+fn named(path: &Option<PathBuf>) -> String {
+    path.as_ref()
+        .map_or_else(String::new, |path| format!(" {}", path.display()))
+}
+
+fn stage_name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Receive => "receiving the request",
+        Stage::Terminal => "making a terminal",
+        Stage::Fork => "making a process",
+        Stage::TakeTerminal => "taking over the terminal",
+        Stage::Descriptors => "passing descriptors",
+        Stage::Cwd => "entering the working directory",
+        Stage::Exec => "executing",
+    }
+}

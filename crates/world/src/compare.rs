@@ -1,0 +1,400 @@
+//! Compares two names once a walk has paired them: content, metadata, attributes; and hashes
+//! what is new. Two threads share the work of a batch.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sha2::{Digest, Sha256};
+use substrate_sys::at;
+
+use crate::copy::open_own;
+use crate::entry::{
+    Attributes, Entry, Moment, NodeKind, attributes, is_absent, is_hidden, open_attributes,
+    own_attributes,
+};
+use crate::walk::{Change, ChangeKind, WalkError};
+
+/// Fewer names than this are not worth a second thread.
+const WORTH_A_THREAD: usize = 48;
+const BUFFER: usize = 64 * 1024;
+
+/// A difference that may still need its content looked at.
+pub(crate) struct Item {
+    pub change: Change,
+    pub work: Work,
+}
+
+/// What is still to be done about an item.
+pub(crate) enum Work {
+    /// Nothing.
+    Done,
+    /// Compare two names of the same type.
+    Compare(Arc<OwnedFd>, Arc<OwnedFd>, OsString),
+    /// Compare a regular file with one of that name on the host, if there is one; neither has
+    /// been looked at yet.
+    Files(Arc<OwnedFd>, Option<Arc<OwnedFd>>, OsString),
+    /// Only the digest of the new one is missing.
+    Digest(Arc<OwnedFd>, OsString),
+    /// Turned out to be no difference.
+    Drop,
+}
+
+/// What the threads of a batch share.
+pub(crate) struct Task<'a> {
+    pub overlay: bool,
+    pub hash: bool,
+    pub since: Option<Moment>,
+    pub same_links: bool,
+    pub shown: &'a Path,
+}
+
+impl Task<'_> {
+    pub(crate) fn run_all(&self, batch: &mut [Item]) -> Result<(), WalkError> {
+        let work = batch.iter().filter(|i| !matches!(i.work, Work::Done));
+        if work.count() < WORTH_A_THREAD {
+            let mut buffers = Buffers::new();
+            return batch
+                .iter_mut()
+                .try_for_each(|item| self.run(item, &mut buffers));
+        }
+        let queue = Mutex::new(batch.chunks_mut(16));
+        let drain = || {
+            let mut buffers = Buffers::new();
+            loop {
+                let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some(chunk) = next else {
+                    return Ok(());
+                };
+                chunk
+                    .iter_mut()
+                    .try_for_each(|item| self.run(item, &mut buffers))?;
+            }
+        };
+        std::thread::scope(|scope| {
+            let other = scope.spawn(drain);
+            let mine = drain();
+            let theirs = other.join().unwrap_or(Ok(()));
+            mine.and(theirs)
+        })
+    }
+
+    fn run(&self, item: &mut Item, buffers: &mut Buffers) -> Result<(), WalkError> {
+        let work = std::mem::replace(&mut item.work, Work::Done);
+        let change = &mut item.change;
+        let done = match work {
+            Work::Done | Work::Drop => return Ok(()),
+            Work::Digest(upper, name) => {
+                digest_of(&upper, &name, change.new.as_ref(), self.overlay, buffers).map(|digest| {
+                    change.digest = digest;
+                    Work::Done
+                })
+            }
+            Work::Compare(upper, lower, name) => {
+                self.compare(change, &upper, &lower, &name, buffers)
+            }
+            Work::Files(upper, lower, name) => {
+                self.files(change, &upper, lower.as_ref(), &name, buffers)
+            }
+        };
+        match done {
+            Ok(work) => {
+                item.work = work;
+                Ok(())
+            }
+            // It went away while we looked: then it is not there to be reported.
+            Err(e) if is_absent(&e) => {
+                item.work = Work::Drop;
+                Ok(())
+            }
+            Err(source) => Err(WalkError::Io {
+                step: "compare",
+                path: self.shown.join(&item.change.path),
+                source,
+            }),
+        }
+    }
+
+    /// Looks at both first.
+    fn files(
+        &self,
+        change: &mut Change,
+        upper: &Arc<OwnedFd>,
+        lower: Option<&Arc<OwnedFd>>,
+        name: &OsStr,
+        buffers: &mut Buffers,
+    ) -> io::Result<Work> {
+        let new = Entry::from(&at::stat(upper, name)?);
+        change.new = Some(new);
+        if let Some(lower) = lower {
+            change.old = Entry::look(lower, name)?;
+        }
+        if self.since.is_some_and(|since| new.ctime < since) {
+            return Ok(Work::Drop);
+        }
+        let kind = match (&change.old, lower) {
+            (Some(old), Some(lower)) if old.kind == new.kind => {
+                return self.compare(change, upper, lower, name, buffers);
+            }
+            (None, _) => ChangeKind::Created,
+            _ => ChangeKind::TypeChanged,
+        };
+        change.kind = kind;
+        if self.hash {
+            change.digest = digest_of(upper, name, Some(&new), self.overlay, buffers)?;
+        }
+        Ok(Work::Done)
+    }
+
+    fn compare(
+        &self,
+        change: &mut Change,
+        upper: &Arc<OwnedFd>,
+        lower: &Arc<OwnedFd>,
+        name: &OsStr,
+        buffers: &mut Buffers,
+    ) -> io::Result<Work> {
+        let (Some(new), Some(old)) = (change.new, change.old) else {
+            return Ok(Work::Done);
+        };
+        change.fields.mode = new.kind != NodeKind::Symlink && new.mode != old.mode;
+        change.fields.owner = (new.uid, new.gid) != (old.uid, old.gid);
+        change.fields.times = new.mtime != old.mtime;
+        match new.kind {
+            NodeKind::File if new.size == old.size && new.size > 0 => {
+                self.contents(change, upper, lower, name, buffers)?;
+            }
+            NodeKind::File if new.size == 0 && old.size == 0 => {
+                let (own, _) = own_attributes(upper, name, self.overlay, new.mode)?;
+                change.fields.attributes = attributes_differ(lower, name, &own, self.overlay)?;
+            }
+            NodeKind::File => change.fields.content = true,
+            NodeKind::Symlink => {
+                change.fields.content = at::readlink(upper, name)? != at::readlink(lower, name)?;
+            }
+            _ => {}
+        }
+        if !change.fields.any() {
+            if self.same_links && new.nlink > 1 && new.kind == NodeKind::File {
+                change.kind = ChangeKind::Same;
+                return Ok(Work::Done);
+            }
+            return Ok(Work::Drop);
+        }
+        if !change.fields.content {
+            change.kind = ChangeKind::Meta;
+        }
+        if self.hash && change.digest.is_none() {
+            change.digest = digest_of(upper, name, Some(&new), self.overlay, buffers)?;
+        }
+        Ok(Work::Done)
+    }
+
+    /// Compares two files of the same length, hashing the new one on the way.
+    fn contents(
+        &self,
+        change: &mut Change,
+        upper: &Arc<OwnedFd>,
+        lower: &Arc<OwnedFd>,
+        name: &OsStr,
+        buffers: &mut Buffers,
+    ) -> io::Result<()> {
+        let (Some(new), fields) = (change.new, &mut change.fields) else {
+            return Ok(());
+        };
+        let mut theirs = match at::open_read(lower, name) {
+            Ok(file) => file,
+            // What we may not read on the host counts as different.
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                fields.content = true;
+                return Ok(());
+            }
+            Err(e) => return Err(e),
+        };
+        let mut ours = open_own(upper, name, new.mode)?;
+        let mut hash = self.hash.then(Sha256::new);
+        let mut left = new.size;
+        while left > 0 {
+            let n = fill(&mut ours, &mut buffers.one, left)?;
+            if let Some(hash) = &mut hash {
+                hash.update(&buffers.one[..n]);
+            }
+            if !fields.content {
+                let m = fill(&mut theirs, &mut buffers.two, left)?;
+                fields.content = buffers.one[..n] != buffers.two[..m];
+            }
+            if n == 0 || fields.content && hash.is_none() {
+                break;
+            }
+            left -= n as u64;
+        }
+        if fields.content && hash.is_none() {
+            return Ok(());
+        }
+        let own = file_attributes(&ours, (upper, name), self.overlay, new.mode)?;
+        if !fields.content {
+            let theirs = open_attributes(&theirs, false)?;
+            fields.attributes = differ(&own, theirs, self.overlay);
+        }
+        change.digest = hash.map(|hash| with_attributes(hash, &own));
+        Ok(())
+    }
+}
+
+/// Two buffers, used over and over.
+pub(crate) struct Buffers {
+    one: Vec<u8>,
+    two: Vec<u8>,
+}
+
+impl Buffers {
+    pub(crate) fn new() -> Self {
+        Self {
+            one: vec![0; BUFFER],
+            two: vec![0; BUFFER],
+        }
+    }
+}
+
+/// Whether a host name has other attributes than `own`, as far as the world could see them.
+pub(crate) fn attributes_differ(
+    dir: &Arc<OwnedFd>,
+    name: &OsStr,
+    own: &Attributes,
+    overlay: bool,
+) -> io::Result<bool> {
+    match attributes(dir, name, false) {
+        Ok((theirs, _)) => Ok(differ(own, theirs, overlay)),
+        // The world could not read them either, so it has not changed them.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+fn differ(own: &Attributes, mut theirs: Attributes, overlay: bool) -> bool {
+    if overlay {
+        theirs
+            .retain(|attribute, value| !is_hidden(attribute) || own.get(attribute) == Some(value));
+    }
+    *own != theirs
+}
+
+/// Whether a name of the world's and a name of the host's now hold the same: what an apply
+/// puts in place, compared again when it is to be undone.
+pub(crate) fn same_leaf(
+    upper: (&Arc<OwnedFd>, &OsStr, &Entry),
+    host: (&Arc<OwnedFd>, &OsStr, &Entry),
+    buffers: &mut Buffers,
+) -> io::Result<bool> {
+    let (new, old) = (upper.2, host.2);
+    if new.kind != old.kind {
+        return Ok(false);
+    }
+    match new.kind {
+        NodeKind::Symlink => Ok(at::readlink(upper.0, upper.1)? == at::readlink(host.0, host.1)?),
+        NodeKind::File => {
+            if (new.size, new.mtime, new.safe_mode()) != (old.size, old.mtime, old.mode) {
+                return Ok(false);
+            }
+            let mut theirs = match at::open_read(host.0, host.1) {
+                Ok(theirs) => theirs,
+                // Its mode keeps even us out, as the world wanted; the rest agrees.
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(true),
+                Err(e) => return Err(e),
+            };
+            let mut ours = open_own(upper.0, upper.1, new.mode)?;
+            let mut left = new.size;
+            while left > 0 {
+                let n = fill(&mut ours, &mut buffers.one, left)?;
+                let m = fill(&mut theirs, &mut buffers.two, left)?;
+                if n == 0 || buffers.one[..n] != buffers.two[..m] {
+                    return Ok(false);
+                }
+                left -= n as u64;
+            }
+            Ok(true)
+        }
+        _ => Ok(true),
+    }
+}
+
+/// Hash of the content and attributes of a name.
+pub(crate) fn digest_of(
+    dir: &Arc<OwnedFd>,
+    name: &OsStr,
+    entry: Option<&Entry>,
+    overlay: bool,
+    buffers: &mut Buffers,
+) -> io::Result<Option<[u8; 32]>> {
+    let Some(entry) = entry else {
+        return Ok(None);
+    };
+    let mut hash = Sha256::new();
+    let own = match entry.kind {
+        NodeKind::File if entry.size > 0 => {
+            let mut file = open_own(dir, name, entry.mode)?;
+            let mut left = entry.size;
+            while left > 0 {
+                let n = fill(&mut file, &mut buffers.one, left)?;
+                hash.update(&buffers.one[..n]);
+                if n == 0 {
+                    break;
+                }
+                left -= n as u64;
+            }
+            file_attributes(&file, (dir, name), overlay, entry.mode)?
+        }
+        NodeKind::File | NodeKind::Dir => own_attributes(dir, name, overlay, entry.mode)?.0,
+        NodeKind::Symlink => {
+            hash.update(at::readlink(dir, name)?.as_bytes());
+            Attributes::new()
+        }
+        _ => Attributes::new(),
+    };
+    Ok(Some(with_attributes(hash, &own)))
+}
+
+/// The attributes of an open file of our own; a closed mode keeps us from reading them even so.
+fn file_attributes(
+    file: &File,
+    (dir, name): (&Arc<OwnedFd>, &OsStr),
+    overlay: bool,
+    mode: u32,
+) -> io::Result<Attributes> {
+    match open_attributes(file, overlay) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            Ok(own_attributes(dir, name, overlay, mode)?.0)
+        }
+        other => other,
+    }
+}
+
+fn with_attributes(mut hash: Sha256, own: &Attributes) -> [u8; 32] {
+    for (attribute, value) in own {
+        for part in [attribute, value] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+    }
+    hash.finalize().into()
+}
+
+/// Reads until the buffer is full, `left` bytes were read or the file ends. Knowing the length
+/// saves the call that only says that nothing is left.
+fn fill(file: &mut File, buffer: &mut [u8], left: u64) -> io::Result<usize> {
+    let want = usize::try_from(left).map_or(buffer.len(), |n| n.min(buffer.len()));
+    let mut filled = 0;
+    while filled < want {
+        match file.read(&mut buffer[filled..want]) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(filled)
+}

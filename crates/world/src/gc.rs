@@ -1,0 +1,325 @@
+//! Finds what worlds left behind, and throws results away.
+//!
+//! A result that waits for a decision is never rubbish. Rubbish is what was discarded or
+//! damaged, what was applied long ago, and what an owner left that died while the command ran:
+//! at once if nothing was written, after a day otherwise, so that work can be rescued. What
+//! worlds need only while they run, temporary directories, the stages of replays and control
+//! groups, bears the name of its owner and is rubbish as soon as that has ended.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::diff::{OnProgress, Progress, Stage};
+use crate::limits;
+use crate::mountinfo;
+use crate::pending::{self, Owner, Pending, PendingError, State, io_error};
+use crate::remove::remove_path;
+use crate::weak;
+
+/// How long the backups of an apply are kept for `undo`, unless told otherwise.
+pub const KEEP_APPLIED: Duration = Duration::from_secs(14 * 24 * 3600);
+
+/// Where replays lay out the files of then, below Substrate's home.
+pub const STAGES: &str = "snapshots/stage";
+
+/// How often what was left behind is looked for without being asked.
+const NOW_AND_THEN: Duration = Duration::from_secs(3600);
+
+/// How long the writes of a world are kept whose owner died.
+pub const KEEP_ABANDONED: Duration = Duration::from_secs(24 * 3600);
+
+/// A directory without a readable description is left alone for this long: its world may just
+/// be being made.
+const KEEP_DAMAGED: Duration = Duration::from_secs(600);
+
+/// What should become of a directory among the results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its command runs.
+    Running,
+    /// It waits for a decision.
+    Waiting,
+    /// An apply or undo of it was interrupted and has to be finished first.
+    Interrupted,
+    /// It was applied, and can still be undone.
+    Applied,
+    /// It was discarded, but something of it is left.
+    Discarded,
+    /// Its owner died while the command ran, and nobody wanted what it wrote.
+    Abandoned,
+    /// It was applied long ago.
+    Expired,
+    /// Its description cannot be read.
+    Damaged,
+}
+
+impl Verdict {
+    /// Whether it is to be removed.
+    pub fn is_rubbish(self) -> bool {
+        matches!(
+            self,
+            Verdict::Discarded | Verdict::Abandoned | Verdict::Expired | Verdict::Damaged
+        )
+    }
+
+    /// The word used in JSON and messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Running => "running",
+            Verdict::Waiting => "waiting",
+            Verdict::Interrupted => "interrupted",
+            Verdict::Applied => "applied",
+            Verdict::Discarded => "discarded",
+            Verdict::Abandoned => "abandoned",
+            Verdict::Expired => "expired",
+            Verdict::Damaged => "damaged",
+        }
+    }
+}
+
+/// One directory among the results.
+#[derive(Debug, Clone)]
+pub struct Leftover {
+    /// The directory.
+    pub dir: PathBuf,
+    /// What it is.
+    pub verdict: Verdict,
+    /// Its description, where it can be read.
+    pub pending: Option<Pending>,
+    /// It is a control group, which the kernel removes.
+    pub group: bool,
+}
+
+/// What was removed, and what could not be.
+#[derive(Debug, Default)]
+pub struct Collected {
+    /// Directories that are gone.
+    pub removed: Vec<PathBuf>,
+    /// Directories that are still there, and why.
+    pub failed: Vec<(PathBuf, PendingError)>,
+}
+
+/// Looks at everything that worlds have left below a home.
+pub fn survey(home: &Path, keep_applied: Duration) -> Result<Vec<Leftover>, PendingError> {
+    let results = pending::dirs(&pending::worlds_dir(home))?;
+    let mut all: Vec<Leftover> = results
+        .into_iter()
+        .map(|dir| {
+            let pending = Pending::load(&dir).ok();
+            let verdict = judge(&dir, pending.as_ref(), keep_applied);
+            Leftover {
+                dir,
+                verdict,
+                pending,
+                group: false,
+            }
+        })
+        .collect();
+    for place in [weak::SCRATCH, STAGES] {
+        for dir in pending::dirs(&home.join(place))? {
+            let name = dir.file_name().and_then(|name| name.to_str());
+            let verdict = match name.and_then(Owner::of_mark) {
+                Some(owner) => of_owner(owner),
+                None if age(&dir) > KEEP_DAMAGED => Verdict::Damaged,
+                None => Verdict::Running,
+            };
+            all.push(Leftover {
+                dir,
+                verdict,
+                pending: None,
+                group: false,
+            });
+        }
+    }
+    all.extend(groups());
+    Ok(all)
+}
+
+/// Control groups whose owners could not remove them any more.
+fn groups() -> Vec<Leftover> {
+    let mounts = mountinfo::read().unwrap_or_default();
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let Some(hierarchy) = limits::discover(&mounts, &own) else {
+        return Vec::new();
+    };
+    limits::left(&hierarchy)
+        .into_iter()
+        .map(|(dir, owner)| Leftover {
+            dir,
+            verdict: of_owner(owner),
+            pending: None,
+            group: true,
+        })
+        // The groups of those that run are theirs, and may be another user's.
+        .filter(|leftover| leftover.verdict.is_rubbish())
+        .collect()
+}
+
+fn of_owner(owner: Owner) -> Verdict {
+    match owner.is_alive() {
+        true => Verdict::Running,
+        false => Verdict::Abandoned,
+    }
+}
+
+/// Clears up without being asked, at most once an hour. What cannot be removed stays for
+/// [`collect`] to tell of.
+pub fn now_and_then(home: &Path) {
+    let stamp = pending::worlds_dir(home).join(".cleared");
+    if fs::metadata(&stamp).is_ok() && age(&stamp) < NOW_AND_THEN {
+        return;
+    }
+    // Before the work, so that many commands at once do not all begin it.
+    if fs::write(&stamp, "").is_ok() {
+        let _ = collect(home, KEEP_APPLIED, &mut |_| true);
+    }
+}
+
+fn judge(dir: &Path, pending: Option<&Pending>, keep_applied: Duration) -> Verdict {
+    let Some(pending) = pending else {
+        return match age(dir) > KEEP_DAMAGED {
+            true => Verdict::Damaged,
+            false => Verdict::Running,
+        };
+    };
+    match pending.meta().state {
+        _ if pending.is_running() => Verdict::Running,
+        State::Running if age_of(pending) > KEEP_ABANDONED || wrote_nothing(pending) => {
+            Verdict::Abandoned
+        }
+        State::Running => Verdict::Waiting,
+        State::Finished => Verdict::Waiting,
+        State::Applying | State::Undoing => Verdict::Interrupted,
+        State::Applied if age(&dir.join("meta.json")) > keep_applied => Verdict::Expired,
+        State::Applied => Verdict::Applied,
+        State::Discarded => Verdict::Discarded,
+    }
+}
+
+fn wrote_nothing(pending: &Pending) -> bool {
+    let empty = |path: &Path| fs::read_dir(path).is_ok_and(|mut names| names.next().is_none());
+    let roots = &pending.meta().roots;
+    let missing = |path: &Path| fs::symlink_metadata(path).is_err();
+    roots.iter().all(|r| missing(&r.upper) || empty(&r.upper))
+}
+
+/// How long a path has not been changed; a moment in the future is no time at all.
+fn age(path: &Path) -> Duration {
+    fs::symlink_metadata(path)
+        .and_then(|m| m.modified())
+        .ok()
+        .and_then(|then| SystemTime::now().duration_since(then).ok())
+        .unwrap_or(Duration::ZERO)
+}
+
+/// Removes the rubbish below a home. One that resists does not keep the others.
+pub fn collect(
+    home: &Path,
+    keep_applied: Duration,
+    progress: OnProgress<'_>,
+) -> Result<Collected, PendingError> {
+    let rubbish: Vec<Leftover> = survey(home, keep_applied)?
+        .into_iter()
+        .filter(|l| l.verdict.is_rubbish())
+        .collect();
+    let mut done = Collected::default();
+    let total = Some(rubbish.len() as u64);
+    for (number, leftover) in rubbish.into_iter().enumerate() {
+        let result = match leftover.pending {
+            Some(mut pending) => throw_away(&mut pending),
+            None if leftover.group => {
+                fs::remove_dir(&leftover.dir).map_err(io_error("remove", &leftover.dir))
+            }
+            None => erase(&leftover.dir),
+        };
+        match result {
+            Ok(()) => done.removed.push(leftover.dir),
+            Err(e) => done.failed.push((leftover.dir, e)),
+        }
+        let now = Progress {
+            stage: Stage::Removing,
+            done: number as u64 + 1,
+            total,
+        };
+        if !progress(now) {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// Throws a result away. Refuses while its command runs or an apply of it is half done.
+pub fn discard(pending: &mut Pending) -> Result<(), DiscardError> {
+    if pending.is_running() {
+        return Err(DiscardError::Running);
+    }
+    if matches!(pending.meta().state, State::Applying | State::Undoing) {
+        return Err(DiscardError::Unfinished);
+    }
+    Ok(throw_away(pending)?)
+}
+
+/// Why a result was not thrown away.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiscardError {
+    /// The command has not finished.
+    #[error("the command still runs; wait for it or stop it")]
+    Running,
+    /// The host would be left half changed, with no way back.
+    #[error("an apply of this result was interrupted; finish it or undo it first")]
+    Unfinished,
+    /// It could not be removed.
+    #[error(transparent)]
+    Pending(#[from] PendingError),
+}
+
+fn throw_away(pending: &mut Pending) -> Result<(), PendingError> {
+    let _lock = pending.lock()?;
+    match pending.forsake() {
+        // Then what takes the room goes first.
+        Err(PendingError::Io { source, .. }) if source.kind() == io::ErrorKind::StorageFull => {}
+        other => other?,
+    }
+    for root in pending.meta().roots.clone() {
+        // A root's writes may lie outside the result's own directory.
+        if let Some(base) = root.work.parent()
+            && !base.starts_with(pending.dir())
+        {
+            remove_path(base).map_err(io_error("remove", base))?;
+        }
+    }
+    erase(pending.dir())
+}
+
+/// Removes the description last, so that what is left over after a crash is found again.
+fn erase(dir: &Path) -> Result<(), PendingError> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(io_error("list", dir)(e)),
+    };
+    let mut last = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(io_error("list", dir))?;
+        match entry.file_name().to_str() {
+            Some("meta.json") => last.push(entry.path()),
+            _ => remove_path(&entry.path()).map_err(io_error("remove", &entry.path()))?,
+        }
+    }
+    for path in last {
+        remove_path(&path).map_err(io_error("remove", &path))?;
+    }
+    remove_path(dir).map_err(io_error("remove", dir))
+}
+
+/// How long ago a result was made.
+pub fn age_of(pending: &Pending) -> Duration {
+    let created = pending.meta().created;
+    let then = UNIX_EPOCH + Duration::new(u64::try_from(created.0).unwrap_or(0), created.1);
+    SystemTime::now()
+        .duration_since(then)
+        .unwrap_or(Duration::ZERO)
+}

@@ -1,0 +1,393 @@
+//! What a start is about: the file it names, found as the process itself would find it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use substrate_sys::memory::{self, ReadError};
+use substrate_sys::notify::Call;
+use substrate_sys::openat2::{self, Links};
+use substrate_sys::{at, flags};
+
+use super::image::{self, Image, Images};
+
+/// The kernel's own limits: a path, and all arguments together.
+const PATH_LIMIT: usize = 4095;
+const ARGUMENTS_LIMIT: usize = 8 << 20;
+/// How many interpreters the kernel follows.
+const INTERPRETERS: usize = 5;
+
+/// `execveat` from the working directory.
+pub(super) const HERE: i32 = -100;
+const NO_FOLLOW: u64 = 0x100;
+const EMPTY_PATH: u64 = 0x1000;
+
+const ENOENT: i32 = 2;
+const E2BIG: i32 = 7;
+const EFAULT: i32 = 14;
+const ENOTDIR: i32 = 20;
+const ENAMETOOLONG: i32 = 36;
+
+/// A file that a start runs.
+#[derive(Debug)]
+pub struct Program {
+    /// Its path as seen in the world, links resolved.
+    pub path: PathBuf,
+    /// What it is.
+    pub image: Arc<Image>,
+    pub(super) identity: (u64, u64),
+    handle: OwnedFd,
+}
+
+impl Program {
+    /// Opens it for reading.
+    pub fn open(&self) -> io::Result<fs::File> {
+        image::reopen(&self.handle)
+    }
+
+    fn of(handle: OwnedFd, images: &Images) -> io::Result<Program> {
+        let stat = at::stat(&handle, "")?;
+        if stat.mode & 0o170_000 != 0o100_000 {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        Ok(Program {
+            path: path_of(&handle)?,
+            image: images.of(&handle, &stat),
+            identity: (stat.dev, stat.ino),
+            handle,
+        })
+    }
+
+    /// What a process runs now.
+    pub(super) fn running(process: i32, images: &Images) -> io::Result<Program> {
+        Program::of(open_handle(&format!("/proc/{process}/exe"))?, images)
+    }
+}
+
+/// What a dynamic loader is told to run in its own place.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The file; `None` when the loader has to look for it.
+    pub program: Option<Arc<Program>>,
+    /// The words from its name on.
+    pub argv: Vec<OsString>,
+}
+
+fn path_of(handle: &OwnedFd) -> io::Result<PathBuf> {
+    use std::os::fd::AsRawFd;
+    fs::read_link(format!("/proc/self/fd/{}", handle.as_raw_fd()))
+}
+
+/// Opens what a link of `/proc` leads to, as a handle.
+fn open_handle(path: &str) -> io::Result<OwnedFd> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let file = fs::File::options()
+        .read(true)
+        .custom_flags(flags::O_PATH)
+        .open(path)?;
+    Ok(file.into())
+}
+
+/// The files of a world, as one of its processes sees them.
+#[derive(Debug)]
+pub struct View {
+    root: Arc<OwnedFd>,
+}
+
+/// The root that all processes of a world share, opened once.
+#[derive(Debug, Default)]
+pub(super) struct Root {
+    known: OnceLock<Arc<OwnedFd>>,
+}
+
+impl View {
+    /// The view of a thread. Without the privilege to change roots all threads share one.
+    pub(super) fn of(thread: i32, shared: &Root, changing: bool) -> io::Result<View> {
+        if let Some(root) = shared.known.get().filter(|_| !changing) {
+            return Ok(View { root: root.clone() });
+        }
+        let root = Arc::new(open_handle(&format!("/proc/{thread}/root"))?);
+        if !changing {
+            let _ = shared.known.set(root.clone());
+        }
+        Ok(View { root })
+    }
+
+    /// A path with every link resolved; of what does not exist, the part that does.
+    pub fn real(&self, path: &Path) -> Option<PathBuf> {
+        let open = |path: &Path| {
+            let handle = openat2::in_root(self.root.as_fd(), path.as_os_str(), Links::Follow);
+            handle.and_then(|handle| path_of(&handle))
+        };
+        let mut missing: Vec<&OsStr> = Vec::new();
+        let mut at = path;
+        loop {
+            match open(at) {
+                Ok(mut real) => {
+                    real.extend(missing.iter().rev());
+                    return Some(real);
+                }
+                Err(error) if matches!(error.raw_os_error(), Some(ENOENT | ENOTDIR)) => {
+                    missing.push(at.file_name()?);
+                    at = at.parent()?;
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// What a call asks for, as read from its caller.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub path: OsString,
+    pub argv: Vec<OsString>,
+    pub directory: i32,
+    pub flags: u64,
+}
+
+/// Why nothing can be judged.
+#[derive(Debug)]
+pub(super) enum Unread {
+    /// The kernel would answer this itself.
+    Errno(i32),
+    /// The memory of the caller may not be read.
+    Refused(io::Error),
+}
+
+impl Asked {
+    pub(super) fn read(call: &Call) -> Result<Asked, Unread> {
+        let [a, b, c, _, flags, _] = call.args;
+        let (directory, path, array, flags) = match call.at {
+            true => (a as i32, b, c, flags),
+            false => (HERE, a, b, 0),
+        };
+        let unread = |too_long: i32| {
+            move |error| match error {
+                ReadError::Fault => Unread::Errno(EFAULT),
+                ReadError::TooLong => Unread::Errno(too_long),
+                ReadError::Refused(error) => Unread::Refused(error),
+            }
+        };
+        let path = memory::string(call.thread, path, PATH_LIMIT).map_err(unread(ENAMETOOLONG))?;
+        let argv = memory::strings(call.thread, array, ARGUMENTS_LIMIT).map_err(unread(E2BIG))?;
+        let mut argv: Vec<OsString> = argv.into_iter().map(OsString::from_vec).collect();
+        if argv.is_empty() {
+            // The kernel puts an empty name where there is none.
+            argv.push(OsString::new());
+        }
+        Ok(Asked {
+            path: OsString::from_vec(path),
+            argv,
+            directory,
+            flags,
+        })
+    }
+}
+
+/// Where the file of a start is.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// Here.
+    File(Program),
+    /// Nowhere, and the call would fail with this.
+    Missing(i32),
+    /// Only the kernel can tell.
+    Unknown,
+}
+
+/// Looks for files as a thread would.
+pub(super) struct Finder<'a> {
+    pub thread: i32,
+    pub view: &'a View,
+    pub cwd: &'a Path,
+    pub images: &'a Images,
+}
+
+impl Finder<'_> {
+    /// The file that a call names.
+    pub(super) fn find(&self, asked: &Asked) -> Found {
+        let path = Path::new(&asked.path);
+        if asked.path.is_empty() {
+            if asked.flags & EMPTY_PATH == 0 {
+                return Found::Missing(ENOENT);
+            }
+            return self.of_process(&format!("fd/{}", asked.directory));
+        }
+        let links = if asked.flags & NO_FOLLOW == 0 {
+            Links::Follow
+        } else {
+            Links::KeepLast
+        };
+        if path.is_absolute() || asked.directory == HERE {
+            return self.find_path(path, links);
+        }
+        let directory = fs::read_link(format!("/proc/{}/fd/{}", self.thread, asked.directory));
+        match directory {
+            Ok(directory) if directory.is_absolute() => {
+                self.find_path(&directory.join(path), links)
+            }
+            _ => Found::Unknown,
+        }
+    }
+
+    fn find_path(&self, path: &Path, links: Links) -> Found {
+        if let Some(own) = own_link(path) {
+            return self.of_process(&own);
+        }
+        if path.is_relative() && self.cwd.as_os_str().as_bytes().ends_with(b" (deleted)") {
+            return Found::Unknown;
+        }
+        let path = self.cwd.join(path);
+        let open = |links| openat2::in_root(self.view.root.as_fd(), path.as_os_str(), links);
+        let errno = match open(links) {
+            Ok(handle) => {
+                return Program::of(handle, self.images).map_or(Found::Unknown, Found::File);
+            }
+            Err(error) => error.raw_os_error().unwrap_or(0),
+        };
+        // Through a link it may be one of `/proc`, which says other things to us than to them.
+        let certain = matches!(errno, ENOENT | ENOTDIR)
+            && !path.starts_with("/proc")
+            && open(Links::Refuse).is_err_and(|error| error.raw_os_error() == Some(errno));
+        if certain {
+            Found::Missing(errno)
+        } else {
+            Found::Unknown
+        }
+    }
+
+    /// What a loader runs, when the program is one.
+    pub(super) fn loaded(&self, program: &Program, argv: &[OsString]) -> Option<Loaded> {
+        if !program.image.loader {
+            return None;
+        }
+        let argv = loaded_words(argv)?.to_vec();
+        let name = argv.first()?;
+        let named = name.as_bytes().contains(&b'/');
+        let program = match self.find_path(Path::new(name), Links::Follow) {
+            Found::File(program) if named => Some(Arc::new(program)),
+            _ => None,
+        };
+        Some(Loaded { program, argv })
+    }
+
+    fn of_process(&self, what: &str) -> Found {
+        open_handle(&format!("/proc/{}/{what}", self.thread))
+            .and_then(|handle| Program::of(handle, self.images))
+            .map_or(Found::Unknown, Found::File)
+    }
+
+    /// The interpreter that runs a script in the end, and the arguments that the kernel gives it.
+    pub(super) fn interpreter(
+        &self,
+        script: &Program,
+        name: &OsStr,
+        argv: &[OsString],
+    ) -> Option<(Program, Vec<OsString>)> {
+        let mut argv = argv.to_vec();
+        let mut name = name.to_owned();
+        let mut image = script.image.clone();
+        let mut found = None;
+        for _ in 0..INTERPRETERS {
+            let Some((path, argument)) = image.interpreter.clone() else {
+                break;
+            };
+            let mut words = vec![path.clone()];
+            words.extend(argument);
+            words.push(name);
+            argv.splice(..1, words);
+            let Found::File(program) = self.find_path(Path::new(&path), Links::Follow) else {
+                return None;
+            };
+            image = program.image.clone();
+            name = path;
+            found = Some(program);
+        }
+        found.map(|program| (program, argv))
+    }
+}
+
+/// Whether a path names a descriptor or the program of the process that uses it.
+pub(super) fn is_own_link(path: &OsStr) -> bool {
+    own_link(Path::new(path)).is_some()
+}
+
+/// Options of dynamic loaders that take a word.
+const LOADER_VALUES: [&[u8]; 7] = [
+    b"--argv0",
+    b"--audit",
+    b"--glibc-hwcaps-mask",
+    b"--glibc-hwcaps-prepend",
+    b"--inhibit-rpath",
+    b"--library-path",
+    b"--preload",
+];
+
+/// The words from the program on that a loader is told to run.
+fn loaded_words(argv: &[OsString]) -> Option<&[OsString]> {
+    let mut at = 1;
+    loop {
+        let word = argv.get(at)?.as_bytes();
+        if LOADER_VALUES.contains(&word) {
+            at += 2;
+        } else if word.starts_with(b"--") {
+            at += 1;
+        } else {
+            return argv.get(at..);
+        }
+    }
+}
+
+/// What a path through `/proc/self` means below the directory of its process.
+fn own_link(path: &Path) -> Option<String> {
+    let number = |text: &[u8]| {
+        (!text.is_empty() && text.iter().all(u8::is_ascii_digit))
+            .then(|| String::from_utf8_lossy(text).into_owned())
+    };
+    let bytes = path.as_os_str().as_bytes();
+    let rest = bytes
+        .strip_prefix(b"/proc/self/")
+        .or_else(|| bytes.strip_prefix(b"/proc/thread-self/"));
+    match rest {
+        Some(b"exe") => Some("exe".to_owned()),
+        Some(rest) => number(rest.strip_prefix(b"fd/")?).map(|n| format!("fd/{n}")),
+        None => number(bytes.strip_prefix(b"/dev/fd/")?).map(|n| format!("fd/{n}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_of_a_process_to_itself_are_known() {
+        let own = |path: &str| own_link(Path::new(path));
+        assert_eq!(own("/proc/self/exe").as_deref(), Some("exe"));
+        assert_eq!(own("/proc/thread-self/fd/12").as_deref(), Some("fd/12"));
+        assert_eq!(own("/dev/fd/3").as_deref(), Some("fd/3"));
+        assert_eq!(own("/proc/self/fd/../exe"), None);
+        assert_eq!(own("/proc/1/exe"), None);
+        assert_eq!(own("/dev/fd/"), None);
+    }
+
+    #[test]
+    fn the_program_of_a_loader_comes_after_its_options() {
+        let words = |line: &str| {
+            let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            loaded_words(&argv).map(|words| words.join(OsStr::new(" ")))
+        };
+        let found = Some(OsString::from("/bin/rm -rf --x"));
+        assert_eq!(words("ld.so /bin/rm -rf --x"), found);
+        assert_eq!(
+            words("ld.so --argv0 ls --inhibit-cache /bin/rm -rf --x"),
+            found
+        );
+        assert_eq!(words("ld.so --list"), None);
+        assert_eq!(words("ld.so --preload"), None);
+    }
+}

@@ -1,0 +1,241 @@
+//! The exec guard: every program start inside a world is judged by what the kernel will really
+//! run, and looked at once more when it is in place.
+//!
+//! The world's filter puts each `execve` and `execveat` to a listener on our side. A worker reads
+//! what is to be started, asks an [`ExecJudge`], and lets the call go on or fail. What was read
+//! can change until the kernel reads it again, so the worker holds the process at the end of its
+//! exec, when the old threads are gone and the new program has not begun, and compares. Closing
+//! the listener makes every further start fail, so a dead guard lets nothing pass.
+
+mod image;
+mod look;
+mod say;
+mod serve;
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use substrate_sys::notify::Listener;
+use substrate_trace::WorldId;
+
+pub use image::{Image, same_content};
+pub use look::{Loaded, Program, View};
+
+/// Judges program starts. Called from several threads at once.
+pub trait ExecJudge: Send + Sync {
+    /// What is to become of a start. Must not wait for a person.
+    fn judge(&self, start: &ProgramStart<'_>) -> ExecVerdict;
+
+    /// Puts a start that [`ExecVerdict::Ask`] named to a person, however long that takes.
+    fn ask(&self, start: &ProgramStart<'_>) -> ExecVerdict;
+}
+
+/// A program start, as the kernel will carry it out or has just done.
+#[derive(Debug)]
+pub struct ProgramStart<'a> {
+    /// The world that it happens in.
+    pub world: WorldId,
+    /// The thread that starts it, as numbered on the host.
+    pub thread: i32,
+    /// The file as the caller named it; relative names are meant from `cwd`.
+    pub named: PathBuf,
+    /// The arguments, the zeroth included.
+    pub argv: Vec<OsString>,
+    /// The file; `None` when it cannot be told before the kernel opens it.
+    pub program: Option<Arc<Program>>,
+    /// For a script, the interpreter that runs it and the arguments that gets.
+    pub interpreter: Option<(Arc<Program>, Vec<OsString>)>,
+    /// For a dynamic loader, the program that it runs in its own place.
+    pub loaded: Option<Loaded>,
+    /// Where it starts, as seen in the world.
+    pub cwd: PathBuf,
+    /// The files of the world, for following links.
+    pub view: &'a View,
+    /// The program is in place already: it can be let go or ended, nothing else.
+    pub in_place: bool,
+}
+
+/// The answer to a start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExecVerdict {
+    /// It may run.
+    Allow,
+    /// A person has to be asked.
+    Ask,
+    /// It may not; the text, unless it is empty, appears on its standard error.
+    Deny(String),
+}
+
+/// On which terms starts are guarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// Look again at what is in place after the exec. Needs that nobody else traces.
+    pub recheck: bool,
+    /// Refusals are carried out; else a start that cannot be read goes on.
+    pub enforce: bool,
+    /// Processes of the world may have different roots.
+    pub roots_change: bool,
+}
+
+impl Terms {
+    /// The word for `enforced.exec`.
+    pub fn word(self) -> &'static str {
+        match (self.enforce, self.recheck) {
+            (true, true) => "guard",
+            (true, false) => "guard, without re-check",
+            (false, _) => "observed",
+        }
+    }
+}
+
+/// A guard at work. Dropping it makes every further start in its world fail.
+#[derive(Debug)]
+pub struct Guard {
+    shared: Arc<Shared>,
+    /// Closing this tells the workers to end.
+    _stop: UnixStream,
+}
+
+struct Shared {
+    world: WorldId,
+    listener: Listener,
+    judge: Arc<dyn ExecJudge>,
+    terms: Terms,
+    stopped: UnixStream,
+    /// Whoever holds it takes the next call.
+    turn: Mutex<()>,
+    images: image::Images,
+    root: look::Root,
+    first: Mutex<Awaited>,
+    arrived: Condvar,
+    workers: AtomicUsize,
+    idle: AtomicUsize,
+    asking: AtomicUsize,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard").field("terms", &self.terms).finish()
+    }
+}
+
+/// Commands that our own first process starts. Their memory is its memory, which nobody can read
+/// or change, and what they run was judged before.
+#[derive(Default)]
+struct Awaited {
+    /// Starts that were asked for and whose process is not known yet.
+    unknown: usize,
+    /// Processes whose next exec is such a start.
+    threads: HashSet<i32>,
+}
+
+impl Guard {
+    /// Starts to guard what a listener brings.
+    pub fn start(
+        world: WorldId,
+        listener: OwnedFd,
+        judge: Arc<dyn ExecJudge>,
+        terms: Terms,
+    ) -> io::Result<Guard> {
+        let (stop, stopped) = UnixStream::pair()?;
+        let shared = Arc::new(Shared {
+            world,
+            listener: Listener::new(listener),
+            judge,
+            terms,
+            stopped,
+            turn: Mutex::new(()),
+            images: image::Images::default(),
+            root: look::Root::default(),
+            first: Mutex::default(),
+            arrived: Condvar::new(),
+            workers: AtomicUsize::new(0),
+            idle: AtomicUsize::new(0),
+            asking: AtomicUsize::new(0),
+        });
+        serve::add_worker(&shared)?;
+        Ok(Guard {
+            shared,
+            _stop: stop,
+        })
+    }
+
+    /// On which terms it guards.
+    pub fn terms(&self) -> Terms {
+        self.shared.terms
+    }
+
+    /// Announces that the world's first process is about to start a command.
+    pub(crate) fn starting(&self) -> Ticket<'_> {
+        self.shared.awaited(|awaited| awaited.unknown += 1);
+        Ticket {
+            shared: &self.shared,
+        }
+    }
+}
+
+/// A command that is about to be started by the world's first process.
+pub(crate) struct Ticket<'a> {
+    shared: &'a Shared,
+}
+
+impl Ticket<'_> {
+    /// Says which process it became.
+    pub(crate) fn is(self, process: i32) {
+        self.shared.awaited(|awaited| {
+            awaited.threads.insert(process);
+        });
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.shared.awaited(|awaited| awaited.unknown -= 1);
+        self.shared.arrived.notify_all();
+    }
+}
+
+/// Much longer than the way from a process's first words to the moment we have heard them.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Shared {
+    fn awaited<T>(&self, change: impl FnOnce(&mut Awaited) -> T) -> T {
+        change(&mut self.first.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether this is the exec of a command that our own first process starts; each counts once.
+    fn is_first(&self, thread: i32) -> bool {
+        let mut awaited = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if awaited.threads.remove(&thread) {
+                return true;
+            }
+            if awaited.unknown == 0 {
+                return false;
+            }
+            let (next, waited) = self
+                .arrived
+                .wait_timeout(awaited, PATIENCE)
+                .unwrap_or_else(PoisonError::into_inner);
+            awaited = next;
+            if waited.timed_out() {
+                return awaited.threads.remove(&thread);
+            }
+        }
+    }
+
+    fn add(counter: &AtomicUsize) -> usize {
+        counter.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    fn take(counter: &AtomicUsize) -> usize {
+        counter.fetch_sub(1, Ordering::AcqRel) - 1
+    }
+}

@@ -1,0 +1,352 @@
+//! The workers: each takes a call, brings it to its end, and takes the next.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+
+use substrate_sys::notify::{Call, Ready};
+use substrate_sys::tracee::{Stop, Tracee};
+
+use super::look::{Asked, Finder, Found, Program, Unread, View};
+use super::{ExecVerdict, ProgramStart, Shared, image, say};
+
+/// Most questions that wait for a person at once; more is a flood, not a question.
+const MOST_QUESTIONS: usize = 16;
+/// More than all arguments of a process can be.
+const CMDLINE_LIMIT: u64 = 16 << 20;
+
+const EACCES: i32 = 13;
+
+/// Starts a worker.
+pub(super) fn add_worker(shared: &Arc<Shared>) -> io::Result<()> {
+    Shared::add(&shared.workers);
+    Shared::add(&shared.idle);
+    let own = shared.clone();
+    let started = thread::Builder::new()
+        .name("substrate-guard".to_owned())
+        .spawn(move || work(&own));
+    match started {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            Shared::take(&shared.workers);
+            Shared::take(&shared.idle);
+            Err(error)
+        }
+    }
+}
+
+fn work(shared: &Arc<Shared>) {
+    while let Some(call) = next(shared) {
+        if Shared::take(&shared.idle) == 0 && may_grow(shared) {
+            // One worker less is slower, not weaker.
+            let _ = add_worker(shared);
+        }
+        // Whatever goes wrong with one start, the next one still needs a guard.
+        let _ = catch_unwind(AssertUnwindSafe(|| handle(shared, &call)));
+        Shared::add(&shared.idle);
+    }
+    Shared::take(&shared.workers);
+    Shared::take(&shared.idle);
+}
+
+/// One worker for each processor, besides those that wait for a person.
+fn may_grow(shared: &Shared) -> bool {
+    let busy = shared.workers.load(Ordering::Acquire) - shared.asking.load(Ordering::Acquire);
+    busy < thread::available_parallelism().map_or(2, |n| n.get().max(2))
+}
+
+fn next(shared: &Shared) -> Option<Call> {
+    let _turn = shared.turn.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        match shared.listener.wait(shared.stopped.as_fd()) {
+            Ok(Ready::Call) => match shared.listener.receive() {
+                Ok(Some(call)) => return Some(call),
+                Ok(None) => {}
+                Err(_) => return None,
+            },
+            Ok(Ready::Over | Ready::Stopped) | Err(_) => return None,
+        }
+    }
+}
+
+/// A call that fails unless it is answered otherwise.
+struct Answer<'a> {
+    shared: &'a Shared,
+    call: &'a Call,
+    given: bool,
+}
+
+impl Answer<'_> {
+    fn pass(mut self) -> bool {
+        self.given = true;
+        self.shared.listener.pass(self.call)
+    }
+
+    fn fail(mut self, errno: i32) {
+        self.given = true;
+        self.shared.listener.fail(self.call, errno);
+    }
+
+    /// Says why, then fails.
+    fn refuse(self, why: &str) {
+        if !why.is_empty() {
+            say::on_stderr(self.call.thread, why);
+        }
+        self.fail(EACCES);
+    }
+}
+
+impl Drop for Answer<'_> {
+    fn drop(&mut self) {
+        if !self.given {
+            self.shared.listener.fail(self.call, EACCES);
+        }
+    }
+}
+
+/// Brings one call to its end.
+fn handle(shared: &Arc<Shared>, call: &Call) {
+    let answer = Answer {
+        shared,
+        call,
+        given: false,
+    };
+    if shared.is_first(call.thread) {
+        answer.pass();
+        return;
+    }
+    let (asked, cwd, view) = match read(shared, call) {
+        Ok(read) => read,
+        Err(Unread::Errno(errno)) => return answer.fail(errno),
+        Err(Unread::Refused(_)) if !shared.terms.enforce => {
+            answer.pass();
+            return;
+        }
+        Err(Unread::Refused(error)) => {
+            return answer.refuse(&format!(
+                "substrate: refused: what is to be started cannot be read ({error})"
+            ));
+        }
+    };
+    if !shared.listener.is_waiting(call) {
+        return;
+    }
+    let finder = Finder {
+        thread: call.thread,
+        view: &view,
+        cwd: &cwd,
+        images: &shared.images,
+    };
+    let program = match finder.find(&asked) {
+        Found::Missing(errno) => return answer.fail(errno),
+        Found::File(program) => Some(Arc::new(program)),
+        Found::Unknown => None,
+    };
+    let interpreter = program.as_ref().and_then(|program| {
+        let (program, argv) = finder.interpreter(program, &script_name(&asked), &asked.argv)?;
+        Some((Arc::new(program), argv))
+    });
+    let (last, words) = match &interpreter {
+        Some((program, argv)) => (Some(program), argv),
+        None => (program.as_ref(), &asked.argv),
+    };
+    let loaded = last.and_then(|program| finder.loaded(program, words));
+    let named = named(&asked, program.as_deref());
+    let start = ProgramStart {
+        world: shared.world,
+        thread: call.thread,
+        named,
+        argv: asked.argv,
+        program,
+        interpreter,
+        loaded,
+        cwd,
+        view: &view,
+        in_place: false,
+    };
+    let mut verdict = shared.judge.judge(&start);
+    if verdict == ExecVerdict::Ask {
+        verdict = ask(shared, &start);
+        if !shared.listener.is_waiting(call) {
+            return;
+        }
+    }
+    match verdict {
+        ExecVerdict::Deny(why) => answer.refuse(&why),
+        ExecVerdict::Ask => answer.refuse("substrate: refused: nobody can be asked"),
+        ExecVerdict::Allow if !shared.terms.recheck => {
+            answer.pass();
+        }
+        ExecVerdict::Allow => watch(shared, answer, &start),
+    }
+}
+
+/// Lets a start go on and looks at what came of it.
+fn watch(shared: &Arc<Shared>, answer: Answer<'_>, start: &ProgramStart<'_>) {
+    let mut tracee = match Tracee::take(start.thread) {
+        Ok(tracee) => tracee,
+        Err(error) => {
+            return answer.refuse(&format!(
+                "substrate: refused: a start that cannot be watched ({error}); \
+                 `world.allow: [ptrace]` lets debuggers work"
+            ));
+        }
+    };
+    if !answer.pass() {
+        return;
+    }
+    match tracee.wait() {
+        Ok(Stop::Exec(process)) => match in_place(shared, process, start) {
+            Ok(()) => tracee.let_go(),
+            Err(why) => {
+                say::on_stderr(process, &why);
+                tracee.kill();
+            }
+        },
+        Ok(Stop::NoExec) => tracee.let_go(),
+        Ok(Stop::Gone) => {}
+        Err(_) => tracee.kill(),
+    }
+}
+
+/// Compares what a process has become with what was judged; anything else is judged anew.
+fn in_place(shared: &Arc<Shared>, process: i32, judged: &ProgramStart<'_>) -> Result<(), String> {
+    let unread = |error: io::Error| {
+        format!("substrate: ended: what was started cannot be looked at ({error})")
+    };
+    let program = Program::running(process, &shared.images).map_err(unread)?;
+    let words =
+        image::read_whole(&format!("/proc/{process}/cmdline"), CMDLINE_LIMIT).map_err(unread)?;
+    let expected = match &judged.interpreter {
+        Some((program, argv)) => Some((program, argv)),
+        None => judged
+            .program
+            .as_ref()
+            .map(|program| (program, &judged.argv)),
+    };
+    if let Some((expected, argv)) = expected
+        && expected.identity == program.identity
+        // One file may have several names, and rules are about names.
+        && expected.path == program.path
+        && same_words(argv, &words)
+    {
+        return Ok(());
+    }
+    let mut argv: Vec<OsString> = words
+        .split(|byte| *byte == 0)
+        .map(|word| OsString::from_vec(word.to_vec()))
+        .collect();
+    argv.pop();
+    let finder = Finder {
+        thread: process,
+        view: judged.view,
+        cwd: &judged.cwd,
+        images: &shared.images,
+    };
+    let start = ProgramStart {
+        world: shared.world,
+        loaded: finder.loaded(&program, &argv),
+        thread: process,
+        named: program.path.clone(),
+        argv,
+        program: Some(Arc::new(program)),
+        interpreter: None,
+        cwd: judged.cwd.clone(),
+        view: judged.view,
+        in_place: true,
+    };
+    match shared.judge.judge(&start) {
+        ExecVerdict::Allow => Ok(()),
+        ExecVerdict::Deny(why) => Err(why),
+        ExecVerdict::Ask => Err(
+            "substrate: ended: what was started is not what was asked for, and needs approval"
+                .to_owned(),
+        ),
+    }
+}
+
+fn same_words(argv: &[OsString], mut words: &[u8]) -> bool {
+    for word in argv {
+        let Some(rest) = words.strip_prefix(word.as_bytes()) else {
+            return false;
+        };
+        let Some(rest) = rest.strip_prefix(b"\0") else {
+            return false;
+        };
+        words = rest;
+    }
+    words.is_empty()
+}
+
+/// Has a person asked while another worker takes over.
+fn ask(shared: &Arc<Shared>, start: &ProgramStart<'_>) -> ExecVerdict {
+    if Shared::add(&shared.asking) > MOST_QUESTIONS {
+        Shared::take(&shared.asking);
+        return ExecVerdict::Deny("substrate: refused: too many questions at once".to_owned());
+    }
+    if shared.idle.load(Ordering::Acquire) == 0 {
+        let _ = add_worker(shared);
+    }
+    let verdict = shared.judge.ask(start);
+    Shared::take(&shared.asking);
+    verdict
+}
+
+fn read(shared: &Shared, call: &Call) -> Result<(Asked, PathBuf, View), Unread> {
+    let asked = Asked::read(call)?;
+    let cwd = fs::read_link(format!("/proc/{}/cwd", call.thread)).map_err(Unread::Refused)?;
+    let view =
+        View::of(call.thread, &shared.root, shared.terms.roots_change).map_err(Unread::Refused)?;
+    Ok((asked, cwd, view))
+}
+
+/// The name under which the kernel tells an interpreter of its script.
+fn script_name(asked: &Asked) -> OsString {
+    if asked.directory == super::look::HERE || Path::new(&asked.path).is_absolute() {
+        return asked.path.clone();
+    }
+    let mut name = OsString::from(format!("/dev/fd/{}", asked.directory));
+    if !asked.path.is_empty() {
+        name.push("/");
+        name.push(&asked.path);
+    }
+    name
+}
+
+/// The file as the caller named it, in a way that reads as a path.
+fn named(asked: &Asked, program: Option<&Program>) -> PathBuf {
+    let bytes = asked.path.as_bytes();
+    if bytes.is_empty() || super::look::is_own_link(&asked.path) {
+        return program.map_or_else(
+            || PathBuf::from(script_name(asked)),
+            |program| program.path.clone(),
+        );
+    }
+    if bytes.contains(&b'/') {
+        PathBuf::from(&asked.path)
+    } else {
+        Path::new(".").join(&asked.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_compared_whole() {
+        let argv = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        assert!(same_words(&argv(&["a", "", "b c"]), b"a\0\0b c\0"));
+        assert!(!same_words(&argv(&["a"]), b"a\0b\0"));
+        assert!(!same_words(&argv(&["a", "b"]), b"a\0"));
+        assert!(!same_words(&argv(&["ab"]), b"a\0b\0"));
+        assert!(!same_words(&argv(&["a"]), b"ab\0"));
+    }
+}

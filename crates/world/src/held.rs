@@ -1,0 +1,201 @@
+//! Where the writes to held places go: an overlay, and a copy where no overlay can serve.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::backend::WorldError;
+use crate::copy;
+use crate::layout::{Layout, What};
+use crate::mountinfo::{self, Mount};
+use crate::pending::{Pending, Root, RootKind};
+use crate::steps::{HeldAs, MapsBy};
+
+/// How many entries are looked at for owners that a user namespace cannot express.
+const LOOKED_AT: usize = 4096;
+/// More than this is not copied for one command.
+const MOST_COPIED: u64 = 500_000;
+
+/// Gives every held place somewhere to write to. Places that `no_overlay` names, with the
+/// reason, are copied; what is apart from the policy's roots is then left read-only instead.
+pub fn hold(
+    layout: &mut Layout,
+    pending: &mut Pending,
+    mounts: &[Mount],
+    maps: MapsBy,
+    no_overlay: &BTreeMap<PathBuf, String>,
+) -> Result<BTreeMap<PathBuf, HeldAs>, WorldError> {
+    let mut held = BTreeMap::new();
+    let places: Vec<(PathBuf, bool)> = layout
+        .places
+        .iter()
+        .filter_map(|(path, what)| match what {
+            What::Held { apart } => Some((path.clone(), *apart)),
+            _ => None,
+        })
+        .collect();
+    let earlier = pending.meta().roots.clone();
+    reject_lost(layout, &earlier)?;
+    for (path, apart) in places {
+        let reason = no_overlay
+            .get(&path)
+            .cloned()
+            .or_else(|| unfit(&path, apart, mounts, maps));
+        if let Some(root) = earlier.iter().find(|root| root.target == path) {
+            let again = open_again(pending, root, reason)?;
+            if let HeldAs::Copy(copy) = &again {
+                forget_uncopied(layout, &path, copy);
+            }
+            held.insert(path, again);
+            continue;
+        }
+        match reason {
+            None => {
+                let paths = pending.add_root(&path, RootKind::Overlay, apart)?;
+                let (upper, work) = (paths.upper, paths.work);
+                held.insert(path, HeldAs::Overlay { upper, work });
+            }
+            Some(reason) if apart => {
+                layout.places.remove(&path);
+                layout
+                    .notes
+                    .push(format!("{} is read-only: {reason}", path.display()));
+            }
+            Some(reason) => {
+                let copy = copy_whole(pending, &path, &reason)?;
+                layout
+                    .notes
+                    .push(format!("{} is a copy: {reason}", path.display()));
+                forget_uncopied(layout, &path, &copy);
+                held.insert(path, HeldAs::Copy(copy));
+            }
+        }
+    }
+    Ok(held)
+}
+
+/// What an earlier world wrote must be seen where it was written, or not at all.
+fn reject_lost(layout: &Layout, earlier: &[Root]) -> Result<(), WorldError> {
+    let seen = |root: &&Root| matches!(layout.places.get(&root.target), Some(What::Held { .. }));
+    match earlier.iter().find(|root| !seen(root)) {
+        None => Ok(()),
+        Some(root) => Err(WorldError::Again {
+            path: root.target.clone(),
+            reason: "today's policy lays that place out in another way".to_owned(),
+        }),
+    }
+}
+
+/// Puts what an earlier world wrote back over the place it was written to.
+fn open_again(
+    pending: &Pending,
+    root: &Root,
+    no_overlay: Option<String>,
+) -> Result<HeldAs, WorldError> {
+    let failed = |reason: String| WorldError::Again {
+        path: root.target.clone(),
+        reason,
+    };
+    let now = fs::symlink_metadata(&root.target).map_err(|error| failed(error.to_string()))?;
+    if (now.dev(), now.ino()) != root.identity {
+        return Err(failed(
+            "it is not the same directory any more that the world worked on".to_owned(),
+        ));
+    }
+    match (root.kind, no_overlay) {
+        (RootKind::Copy, _) => Ok(HeldAs::Copy(root.upper.clone())),
+        (RootKind::Overlay, Some(reason)) => Err(failed(reason)),
+        (RootKind::Overlay, None) => {
+            pending.renew_work(root)?;
+            Ok(HeldAs::Overlay {
+                upper: root.upper.clone(),
+                work: root.work.clone(),
+            })
+        }
+    }
+}
+
+/// Sockets and devices are not copied; a place for one has nothing to be mounted on.
+fn forget_uncopied(layout: &mut Layout, path: &Path, copy: &Path) {
+    layout.places.retain(|place, _| {
+        place == path
+            || place
+                .strip_prefix(path)
+                .map_or(true, |below| fs::symlink_metadata(copy.join(below)).is_ok())
+    });
+}
+
+/// Copies a place so that a world can write to it.
+pub fn copy_whole(pending: &mut Pending, path: &Path, reason: &str) -> Result<PathBuf, WorldError> {
+    let paths = pending.add_root(path, RootKind::Copy, false)?;
+    if paths.upper.starts_with(path) {
+        return Err(WorldError::Copy {
+            path: path.to_owned(),
+            reason: reason.to_owned(),
+            source: io::Error::other("it holds Substrate's own files, among them this copy"),
+        });
+    }
+    let mut progress = |count: u64| {
+        if count > MOST_COPIED {
+            return Err(io::Error::other(format!(
+                "it has more than {MOST_COPIED} entries"
+            )));
+        }
+        Ok(())
+    };
+    copy::clone_tree(path, &paths.upper, &mut progress).map_err(|source| WorldError::Copy {
+        path: path.to_owned(),
+        reason: reason.to_owned(),
+        source,
+    })?;
+    pending.mark_copied(paths.index)?;
+    Ok(paths.upper)
+}
+
+/// Why an overlay on this place would fail or, worse, fail later.
+fn unfit(path: &Path, apart: bool, mounts: &[Mount], maps: MapsBy) -> Option<String> {
+    if !path.is_dir() {
+        return Some("an overlay covers directories only".to_owned());
+    }
+    if let Some(mount) = mountinfo::below(mounts, path) {
+        let at = mount.at.display();
+        return Some(format!("{at} is mounted below it"));
+    }
+    match maps {
+        MapsBy::Owner => None,
+        MapsBy::World(user, group) => {
+            // The whole of `$HOME` is too much to look at; a file there that cannot be copied
+            // up fails by itself.
+            let most = if apart { 1 } else { LOOKED_AT };
+            foreign(path, user, group, most)
+                .map(|path| format!("{} belongs to somebody else", path.display()))
+        }
+    }
+}
+
+/// The first path of a tree, searched breadth-first, whose owner or group is not this one.
+fn foreign(root: &Path, user: u32, group: u32, most: usize) -> Option<PathBuf> {
+    let mut queue = VecDeque::from([root.to_owned()]);
+    let mut looked = 0;
+    while let Some(path) = queue.pop_front() {
+        looked += 1;
+        if looked > most {
+            return None;
+        }
+        let Ok(meta) = fs::symlink_metadata(&path) else {
+            continue;
+        };
+        if meta.uid() != user || meta.gid() != group {
+            return Some(path);
+        }
+        if meta.is_dir()
+            && let Ok(entries) = fs::read_dir(&path)
+        {
+            let room = (most - looked).saturating_sub(queue.len());
+            queue.extend(entries.flatten().take(room).map(|entry| entry.path()));
+        }
+    }
+    None
+}

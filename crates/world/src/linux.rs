@@ -1,0 +1,672 @@
+//! Worlds on Linux: the backend that the rest of Substrate talks to.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use substrate_policy::terms::{HomeMode, Mode, WorldSpec};
+use substrate_sys::launch::{Command, End, Parts, Stage, StartError};
+use substrate_sys::{poll, process_group, terminal};
+use substrate_trace::{Enforced, FsDiff, Level, WorldId};
+
+use crate::backend::{
+    ExecRequest, ExecResult, Place, PolicyChange, Status, Stdio, WorldBackend, WorldError,
+    WorldHandle,
+};
+use crate::diff;
+use crate::egress::proxy::VARIABLES;
+use crate::guard::{ExecJudge, Guard};
+use crate::layout::Placement;
+use crate::limits::Group;
+use crate::make::{self, Live, Options, Purpose};
+use crate::network::{NetReport, NetworkMaker};
+use crate::pending::Pending;
+use crate::relay::{self, Beside};
+
+/// Selects the variant with a new root.
+pub const HEAVY_VAR: &str = "SUBSTRATE_HEAVY_ISOLATION";
+/// Debug builds only: the strongest level that is tried.
+pub const TEST_LEVEL_VAR: &str = "SUBSTRATE_TEST_WORLD_LEVEL";
+
+/// Makes worlds with the kernel of this machine.
+pub struct Linux {
+    options: Options,
+    networks: Option<Box<NetworkMaker>>,
+    judge: Option<Arc<dyn ExecJudge>>,
+    sessions: Mutex<Vec<Arc<Session>>>,
+    /// Results of worlds that this backend made and that have ended.
+    finished: Mutex<Vec<(WorldId, Pending)>>,
+}
+
+/// How often limits were run into, by name.
+pub type Hits = Vec<(&'static str, u64)>;
+
+/// The world of a session.
+struct Session {
+    handle: WorldHandle,
+    live: Mutex<Live>,
+}
+
+impl Default for Linux {
+    fn default() -> Linux {
+        let mut options = Options {
+            heavy: std::env::var_os(HEAVY_VAR).is_some_and(|value| value == "1"),
+            ..Options::default()
+        };
+        if cfg!(debug_assertions)
+            && let Some(level) = std::env::var_os(TEST_LEVEL_VAR)
+            && let Some(level) = Level::from_word(&level.to_string_lossy())
+        {
+            options.ceiling = level;
+        }
+        Linux::new(options)
+    }
+}
+
+impl Linux {
+    /// A backend whose worlds have no network of the host's.
+    pub fn new(options: Options) -> Linux {
+        Linux {
+            options,
+            networks: None,
+            judge: None,
+            sessions: Mutex::new(Vec::new()),
+            finished: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The same with a network for every world that asks for its own.
+    pub fn with_network(mut self, networks: Box<NetworkMaker>) -> Linux {
+        self.networks = Some(networks);
+        self
+    }
+
+    /// The same with a judge of every program start in its worlds.
+    pub fn with_guard(mut self, judge: Arc<dyn ExecJudge>) -> Linux {
+        self.judge = Some(judge);
+        self
+    }
+
+    fn session(&self, world: WorldHandle) -> Result<Arc<Session>, WorldError> {
+        lock(&self.sessions)
+            .iter()
+            .find(|session| session.handle == world)
+            .cloned()
+            .ok_or(WorldError::Gone(world.id))
+    }
+
+    fn make(
+        &self,
+        spec: &WorldSpec,
+        placement: Placement,
+        request: Option<&ExecRequest>,
+        again: Option<&Pending>,
+    ) -> Result<Live, WorldError> {
+        let purpose = Purpose {
+            spec,
+            placement,
+            span: request
+                .and_then(|request| request.span)
+                .map_or_else(String::new, |span| span.to_string()),
+            line: request.map_or_else(OsString::new, |request| request.line.clone()),
+            cwd: request.map_or_else(|| PathBuf::from("/"), |request| request.cwd.clone()),
+            judge: self.judge.clone(),
+            again,
+        };
+        make::make(&purpose, &self.options, self.networks.as_deref())
+    }
+
+    /// The world of a session; what it holds back is listed under the span, line and directory of
+    /// this request.
+    pub fn session_for(
+        &self,
+        spec: &WorldSpec,
+        request: Option<&ExecRequest>,
+    ) -> Result<WorldHandle, WorldError> {
+        let mut sessions = lock(&self.sessions);
+        if let Some(session) = sessions
+            .iter()
+            .find(|session| lock(&session.live).spec == *spec)
+        {
+            return Ok(session.handle);
+        }
+        let live = self.make(spec, Placement::Session, request, None)?;
+        let handle = WorldHandle { id: live.id };
+        sessions.push(Arc::new(Session {
+            handle,
+            live: Mutex::new(live),
+        }));
+        Ok(handle)
+    }
+
+    /// Starts a command in a session's world without waiting for it: its terminal, if it has
+    /// one, is the caller's to relay.
+    pub fn spawn(&self, world: WorldHandle, request: &ExecRequest) -> Result<Command, WorldError> {
+        let session = self.session(world)?;
+        let live = lock(&session.live);
+        start(&live, request)
+    }
+
+    /// What really holds the world of a session.
+    pub fn enforced(&self, world: WorldHandle) -> Result<Enforced, WorldError> {
+        let session = self.session(world)?;
+        let live = lock(&session.live);
+        Ok(live.enforced.clone())
+    }
+
+    /// Whether the world of a session is still there.
+    pub fn is_alive(&self, world: WorldHandle) -> bool {
+        let Ok(session) = self.session(world) else {
+            return false;
+        };
+        let live = lock(&session.live);
+        let ended = process_group::readable(&[live.init.pidfd()], Some(Duration::ZERO));
+        !ended.is_ok_and(|ended| ended.contains(&true))
+    }
+
+    /// Waits until nothing runs in the world of a session, but no longer than this.
+    pub fn drain(&self, world: WorldHandle, patience: Duration) {
+        let Ok(session) = self.session(world) else {
+            return;
+        };
+        let first = lock(&session.live).init.pid();
+        let children = format!("/proc/{first}/task/{first}/children");
+        let end = std::time::Instant::now() + patience;
+        while fs::read(&children).is_ok_and(|list| !list.is_empty())
+            && std::time::Instant::now() < end
+        {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// What the world of a session used of its network since it was made, and how often it ran
+    /// into its limits.
+    pub fn used(&self, world: WorldHandle) -> Result<(NetReport, Hits), WorldError> {
+        let session = self.session(world)?;
+        let mut live = lock(&session.live);
+        let report = live.network.as_mut().map(|network| network.report());
+        let hits = live.group.as_ref().map_or_else(Vec::new, Group::hits);
+        Ok((report.unwrap_or_default(), hits))
+    }
+
+    /// The writes of a session's world that were held back, once it has ended.
+    pub fn take_held(&self, world: WorldHandle) -> Option<Pending> {
+        let mut finished = lock(&self.finished);
+        let at = finished.iter().position(|(id, _)| *id == world.id)?;
+        Some(finished.remove(at).1)
+    }
+
+    /// Runs a command to its end, attending to something else meanwhile.
+    pub fn exec_beside(
+        &self,
+        place: Place<'_>,
+        request: &ExecRequest,
+        beside: Option<&mut Beside<'_>>,
+    ) -> Result<ExecResult, WorldError> {
+        match place {
+            Place::Fresh(spec) => self.exec_fresh(spec, request, None, beside),
+            Place::Again(spec, earlier) => self.exec_fresh(spec, request, Some(earlier), beside),
+            Place::Session(world) => self.exec_in_session(world, request, beside),
+        }
+    }
+
+    fn exec_fresh(
+        &self,
+        spec: &WorldSpec,
+        request: &ExecRequest,
+        again: Option<&Pending>,
+        beside: Option<&mut Beside<'_>>,
+    ) -> Result<ExecResult, WorldError> {
+        let signals = relay::take_signals().map_err(own("take over signals"))?;
+        let mut live = self.make(spec, Placement::Isolated, Some(request), again)?;
+        let status = start(&live, request).and_then(|mut command| {
+            let mut tap = |bytes: &[u8]| listen(request, bytes);
+            let end = relay::run(
+                &|command, signal| live.init.signal(command, signal),
+                &mut command,
+                &signals,
+                time_of(spec),
+                &mut tap,
+                beside,
+            );
+            let (end, ran_out) = end.map_err(own("wait for the command"))?;
+            Ok((status_of(end, request)?, ran_out))
+        });
+        // The end of the first process is the end of all others; only then is the result whole.
+        live.init.kill().map_err(own("end the world"))?;
+        let report = live.network.as_mut().map(|network| network.finish());
+        if let Some(pending) = live.pending.as_mut().filter(|_| again.is_none()) {
+            match &status {
+                // What the command did stays whether or not there was room for a note.
+                Ok((status, _)) => {
+                    if let Err(error) = pending.finish(Some(status.code())) {
+                        live.enforced.degraded.push(error.to_string());
+                    }
+                }
+                Err(_) => {
+                    // The command never ran, so there is nothing to keep.
+                    let _ = crate::remove::remove_path(pending.dir());
+                }
+            }
+        }
+        let result = result(&live, status?, report.unwrap_or_default());
+        if let Some(pending) = live.pending.take() {
+            lock(&self.finished).push((live.id, pending));
+        }
+        Ok(result)
+    }
+
+    fn exec_in_session(
+        &self,
+        world: WorldHandle,
+        request: &ExecRequest,
+        beside: Option<&mut Beside<'_>>,
+    ) -> Result<ExecResult, WorldError> {
+        let session = self.session(world)?;
+        let signals = relay::take_signals().map_err(own("take over signals"))?;
+        let mut command = start(&lock(&session.live), request)?;
+        let mut tap = |bytes: &[u8]| listen(request, bytes);
+        let patience = time_of(&lock(&session.live).spec);
+        let send = command_signals(&session);
+        let end = relay::run(&send, &mut command, &signals, patience, &mut tap, beside);
+        let (end, ran_out) = end.map_err(own("wait for the command"))?;
+        let status = (status_of(end, request)?, ran_out);
+        let mut live = lock(&session.live);
+        let report = live.network.as_mut().map(|network| network.report());
+        Ok(result(&live, status, report.unwrap_or_default()))
+    }
+}
+
+impl WorldBackend for Linux {
+    fn ensure_session(&self, spec: &WorldSpec) -> Result<WorldHandle, WorldError> {
+        self.session_for(spec, None)
+    }
+
+    fn exec(&self, place: Place<'_>, request: &ExecRequest) -> Result<ExecResult, WorldError> {
+        self.exec_beside(place, request, None)
+    }
+
+    fn fs_diff(&self, world: WorldHandle) -> Result<FsDiff, WorldError> {
+        if self.session(world).is_ok() {
+            return Err(WorldError::Running(world.id));
+        }
+        let finished = lock(&self.finished);
+        let pending = finished.iter().find(|(id, _)| *id == world.id);
+        match pending {
+            Some((_, pending)) => Ok(diff::settle(pending, false, &mut |_| true)?),
+            None => Err(WorldError::Gone(world.id)),
+        }
+    }
+
+    fn apply_policy(
+        &self,
+        world: WorldHandle,
+        spec: &WorldSpec,
+    ) -> Result<PolicyChange, WorldError> {
+        let session = self.session(world)?;
+        let mut live = lock(&session.live);
+        let mut change = compare(&live.spec, spec);
+        if spec.mode == Mode::Enforce && live.enforced.level != Level::Full {
+            change.needs_restart.push("mode");
+            change.tightened = true;
+        }
+        let net_changed = live.spec.net != spec.net || live.spec.mode != spec.mode;
+        if net_changed && live.spec.net.isolate == spec.net.isolate && spec.net.isolate {
+            match live.network.as_mut() {
+                Some(network) => {
+                    network
+                        .update(spec)
+                        .map_err(own("change the network's terms"))?;
+                    change.applied.push("net");
+                    live.spec.net = spec.net.clone();
+                    live.spec.mode = spec.mode;
+                }
+                None => change.needs_restart.push("net"),
+            }
+        }
+        Ok(change)
+    }
+
+    fn end(&self, world: WorldHandle) -> Result<(), WorldError> {
+        let session = self.session(world)?;
+        lock(&self.sessions).retain(|known| known.handle != world);
+        let mut live = lock(&session.live);
+        live.init.kill().map_err(own("end the world"))?;
+        if let Some(network) = live.network.as_mut() {
+            network.finish();
+        }
+        if let Some(mut pending) = live.pending.take() {
+            pending.finish(None)?;
+            lock(&self.finished).push((live.id, pending));
+        }
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere leaves a world as it was; it is still the same world.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn own(what: &'static str) -> impl FnOnce(io::Error) -> WorldError {
+    move |error| WorldError::Own(what, error)
+}
+
+fn listen(request: &ExecRequest, bytes: &[u8]) {
+    if let Some(tap) = &request.tap {
+        (tap.0)(bytes);
+    }
+}
+
+/// A session's lock is held only for the moment of sending, so that other commands can start.
+fn command_signals(session: &Session) -> impl Fn(&Command, i32) -> io::Result<()> + '_ {
+    |command, signal| lock(&session.live).init.signal(command, signal)
+}
+
+/// What one command of a world may take.
+fn time_of(spec: &WorldSpec) -> Option<Duration> {
+    spec.limits
+        .seconds
+        .map(|seconds| Duration::from_secs(seconds.into()))
+}
+
+fn result(live: &Live, (status, ran_out): (Status, bool), report: NetReport) -> ExecResult {
+    let mut limits_reached = live.group.as_ref().map_or_else(Vec::new, Group::reached);
+    if ran_out {
+        limits_reached.push("time");
+    }
+    let mut enforced = live.enforced.clone();
+    enforced.degraded.extend(report.degraded);
+    ExecResult {
+        world: live.id,
+        status,
+        enforced,
+        scopes_used: report.scopes,
+        net: report.uses,
+        limits_reached,
+        pending: live.pending.is_some(),
+    }
+}
+
+/// Which terms a live world cannot take up, and whether they got stricter.
+fn compare(now: &WorldSpec, next: &WorldSpec) -> PolicyChange {
+    let mut change = PolicyChange::default();
+    let gone = |old: &[PathBuf], new: &[PathBuf]| {
+        old.iter()
+            .any(|path| !new.iter().any(|n| path.starts_with(n)))
+    };
+    let added = |old: &[substrate_policy::terms::PathPattern],
+                 new: &[substrate_policy::terms::PathPattern]| {
+        new.iter().any(|pattern| !old.contains(pattern))
+    };
+    for (name, differs, tighter) in [
+        (
+            "fs.read",
+            now.read != next.read,
+            gone(&now.read, &next.read),
+        ),
+        (
+            "fs.write",
+            now.write != next.write,
+            gone(&now.write, &next.write),
+        ),
+        (
+            "fs.share",
+            now.share != next.share,
+            gone(&now.share, &next.share),
+        ),
+        (
+            "fs.hide",
+            now.hide != next.hide,
+            added(&now.hide, &next.hide),
+        ),
+        (
+            "fs.protect",
+            now.protect != next.protect,
+            added(&now.protect, &next.protect),
+        ),
+        (
+            "world.sockets",
+            now.sockets != next.sockets,
+            gone(&now.sockets, &next.sockets),
+        ),
+        (
+            "world.home",
+            now.home_mode != next.home_mode,
+            next.home_mode == HomeMode::ReadOnly,
+        ),
+        (
+            "world.limits",
+            now.limits != next.limits,
+            now.limits.narrowed(next.limits) != now.limits,
+        ),
+        (
+            "world.publish",
+            now.publish != next.publish,
+            now.publish.iter().any(|port| !next.publish.contains(port)),
+        ),
+        (
+            "world.allow",
+            (now.allow_ptrace, now.allow_userns) != (next.allow_ptrace, next.allow_userns),
+            (now.allow_ptrace && !next.allow_ptrace) || (now.allow_userns && !next.allow_userns),
+        ),
+        (
+            "world.isolate_network",
+            now.net.isolate != next.net.isolate,
+            next.net.isolate,
+        ),
+    ] {
+        if differs {
+            change.needs_restart.push(name);
+            change.tightened |= tighter;
+        }
+    }
+    change
+}
+
+/// Starts a command in a world.
+fn start(live: &Live, request: &ExecRequest) -> Result<Command, WorldError> {
+    let moved = |path: &Path| {
+        let known = live.moved.iter().find(|(host, _)| path.starts_with(host));
+        match known.and_then(|(host, inside)| Some((path.strip_prefix(host).ok()?, inside))) {
+            Some((rest, inside)) if rest.as_os_str().is_empty() => inside.clone(),
+            Some((rest, inside)) => inside.join(rest),
+            None => path.to_owned(),
+        }
+    };
+    let program = find_program(request, &live.spec.substrate_home)?;
+    // A link to it may lie in a directory that the world has to itself.
+    let cwd = fs::canonicalize(&request.cwd).unwrap_or_else(|_| request.cwd.clone());
+    let cwd = moved(&cwd);
+    let mut env: Vec<Vec<u8>> = request
+        .env
+        .iter()
+        .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
+        .collect();
+    if let Some(scratch) = &live.scratch {
+        env.retain(|variable| !variable.starts_with(b"TMPDIR="));
+        env.push([b"TMPDIR=", scratch.as_os_str().as_bytes()].concat());
+    }
+    if live.network.is_some() {
+        // The gate goes through the user's proxies itself, and a world cannot reach them.
+        env.retain(|variable| !is_proxy(variable));
+    }
+    let mut streams = Streams::default();
+    streams.add(&request.stdio)?;
+    for (number, fd) in &request.fds {
+        streams.pass(*number, fd.as_fd())?;
+        if let Some(bit) = 1_u8.checked_shl(number.unsigned_abs()) {
+            streams.terminal_for &= !bit;
+        }
+    }
+    let argv: Vec<&OsStr> = request.argv.iter().map(OsString::as_os_str).collect();
+    let parts = Parts {
+        program: program.as_os_str(),
+        argv: &argv,
+        env: &env,
+        cwd: cwd.as_os_str(),
+        umask: request.umask,
+        terminal_for: streams.terminal_for,
+        terminal_at: request.terminal_at,
+        size: streams.size,
+        fds: &streams.numbers,
+    };
+    let fds: Vec<BorrowedFd<'_>> = streams.fds.iter().map(AsFd::as_fd).collect();
+    let ticket = live.guard.as_ref().map(Guard::starting);
+    let command = live
+        .init
+        .start(&parts, &fds)
+        .map_err(|error| start_error(error, live, program.clone(), cwd.clone()))?;
+    if let Some(ticket) = ticket {
+        ticket.is(command.pid());
+    }
+    Ok(command)
+}
+
+fn is_proxy(variable: &[u8]) -> bool {
+    let name = variable.split(|byte| *byte == b'=').next();
+    let name = name.unwrap_or_default();
+    VARIABLES.iter().any(|known| known.as_bytes() == name)
+}
+
+fn start_error(error: StartError, live: &Live, program: PathBuf, cwd: PathBuf) -> WorldError {
+    match error {
+        StartError::Own(error) => WorldError::Own("send the command to the world", error),
+        StartError::Gone => WorldError::Gone(live.id),
+        StartError::Stage(Stage::Cwd, source) => WorldError::Cwd { path: cwd, source },
+        StartError::Stage(Stage::Exec, source) if source.kind() == io::ErrorKind::NotFound => {
+            WorldError::NotFound(program)
+        }
+        StartError::Stage(stage, source) => WorldError::Start {
+            program,
+            stage,
+            source,
+        },
+    }
+}
+
+fn status_of(end: End, request: &ExecRequest) -> Result<Status, WorldError> {
+    match end {
+        End::Exited(code) => Ok(Status::Exited(code)),
+        End::Signaled(signal) => Ok(Status::Signaled(signal)),
+        End::NotStarted(error) => {
+            let program = PathBuf::from(&request.program);
+            Err(match error {
+                StartError::Own(error) => WorldError::Own("hear from the command", error),
+                StartError::Gone => WorldError::Died,
+                StartError::Stage(Stage::Cwd, source) => WorldError::Cwd {
+                    path: request.cwd.clone(),
+                    source,
+                },
+                StartError::Stage(Stage::Exec, source)
+                    if source.kind() == io::ErrorKind::NotFound =>
+                {
+                    WorldError::NotFound(program)
+                }
+                StartError::Stage(stage, source) => WorldError::Start {
+                    program,
+                    stage,
+                    source,
+                },
+            })
+        }
+    }
+}
+
+/// The standard streams of a command on their way into a world.
+#[derive(Default)]
+struct Streams {
+    numbers: Vec<i32>,
+    fds: Vec<OwnedFd>,
+    terminal_for: u8,
+    size: (u16, u16),
+}
+
+impl Streams {
+    fn add(&mut self, stdio: &Stdio) -> Result<(), WorldError> {
+        match stdio {
+            Stdio::Terminal(rows, columns) => {
+                self.terminal_for = 0b111;
+                self.size = (*rows, *columns);
+            }
+            Stdio::Given(fds) => {
+                for (number, fd) in fds.iter().enumerate() {
+                    self.pass(number as i32, fd.as_fd())?;
+                }
+            }
+            Stdio::Inherit => {
+                let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+                for (number, fd) in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]
+                    .into_iter()
+                    .enumerate()
+                {
+                    if fd.is_terminal() {
+                        self.terminal_for |= 1 << number;
+                        if let Ok(size) = terminal::size(fd) {
+                            self.size = (size.rows, size.columns);
+                        }
+                    } else {
+                        self.pass(number as i32, fd)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A directory would be a door: from it every path of the host can be reached, past every
+    /// mount of the world.
+    fn pass(&mut self, number: i32, fd: BorrowedFd<'_>) -> Result<(), WorldError> {
+        let closed = || File::options().read(true).write(true).open("/dev/null");
+        let fd = match poll::leads_elsewhere(fd) {
+            Ok(true) => return Err(WorldError::OpenDirectory(number)),
+            Ok(false) => fd
+                .try_clone_to_owned()
+                .map_err(own("duplicate a descriptor"))?,
+            Err(_) => closed().map_err(own("open /dev/null"))?.into(),
+        };
+        self.numbers.push(number);
+        self.fds.push(fd);
+        Ok(())
+    }
+}
+
+/// The file that a request names; a bare name is looked up on its own `PATH`, without the
+/// shims, which do not exist inside.
+fn find_program(request: &ExecRequest, substrate_home: &Path) -> Result<PathBuf, WorldError> {
+    let program = Path::new(&request.program);
+    if request.program.as_bytes().contains(&b'/') {
+        return Ok(request.cwd.join(program));
+    }
+    let path = request.env.iter().find(|(name, _)| name == "PATH");
+    let path = path.map_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"), |(_, value)| {
+        value
+    });
+    let home = fs::canonicalize(substrate_home).ok();
+    std::env::split_paths(path)
+        .map(|dir| request.cwd.join(dir).join(program))
+        .find(|file| {
+            let inside = home.as_ref().is_some_and(|home| {
+                fs::canonicalize(file).is_ok_and(|real| real.starts_with(home))
+                    || file.starts_with(home)
+            });
+            let runs = fs::metadata(file)
+                .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+            runs && !inside
+        })
+        .ok_or_else(|| WorldError::NotFound(program.to_owned()))
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if let Some(scratch) = &self.scratch {
+            let _ = crate::remove::remove_path(scratch);
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Bytes and signals between our terminal and a command's own terminal in a world.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use substrate_sys::launch::{Command, End, News};
+use substrate_sys::poll::{self, Wanted};
+use substrate_sys::signals::{self, Signals};
+use substrate_sys::terminal::{self, Modes};
+
+/// Most bytes that wait for a command which does not read.
+const WAITING: usize = 64 * 1024;
+
+/// Signals that are meant for the command and reach us instead: it is in a session of its own.
+const FORWARDED: [i32; 6] = [
+    signals::HANGUP,
+    signals::INTERRUPT,
+    signals::QUIT,
+    signals::TERMINATE,
+    signals::USER_1,
+    signals::USER_2,
+];
+
+/// Takes over the signals that a running command needs; do this before the command starts, so
+/// that none is lost.
+pub fn take_signals() -> io::Result<Signals> {
+    let mut wanted = FORWARDED.to_vec();
+    wanted.extend([
+        signals::TERMINAL_STOP,
+        signals::CONTINUE,
+        signals::WINDOW_CHANGE,
+    ]);
+    Signals::take(&wanted)
+}
+
+/// Our side of a relayed terminal.
+struct Outside<'a> {
+    master: File,
+    /// Held open, so that a command which closes its streams before it ends is not hung up on.
+    _slave: OwnedFd,
+    /// The terminal that is shown on; its size is the size of the inner one.
+    screen: BorrowedFd<'a>,
+    keys: Option<Keys<'a>>,
+    to_master: Vec<u8>,
+}
+
+/// The keyboard, in raw mode while we are in the foreground.
+struct Keys<'a> {
+    terminal: BorrowedFd<'a>,
+    modes: Modes,
+    raw: bool,
+}
+
+impl Keys<'_> {
+    /// A process in the background must leave the terminal as it is.
+    fn take(&mut self) {
+        let ours = terminal::foreground(self.terminal)
+            .is_ok_and(|group| group == substrate_sys::process_group::own_group());
+        if ours && !self.raw {
+            self.raw = self.modes.transparent().apply(self.terminal).is_ok();
+        }
+    }
+
+    fn give_back(&mut self) {
+        if self.raw {
+            // A terminal that is gone has nothing to restore.
+            let _ = self.modes.apply(self.terminal);
+            self.raw = false;
+        }
+    }
+}
+
+impl Drop for Keys<'_> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+/// What a command may take before it is told to end, and then ended.
+struct Clock {
+    next: Option<Instant>,
+    ran_out: bool,
+}
+
+impl Clock {
+    /// What a command has for putting its things in order.
+    const GRACE: Duration = Duration::from_secs(2);
+
+    fn start(patience: Option<Duration>) -> Clock {
+        Clock {
+            next: patience.map(|patience| Instant::now() + patience),
+            ran_out: false,
+        }
+    }
+
+    /// The signal that it is time for.
+    fn due(&mut self) -> Option<i32> {
+        let due = self.next.filter(|next| *next <= Instant::now())?;
+        self.next = (!self.ran_out).then(|| due + Self::GRACE);
+        let signal = match self.ran_out {
+            false => signals::TERMINATE,
+            true => signals::KILL,
+        };
+        self.ran_out = true;
+        Some(signal)
+    }
+}
+
+/// Something else to attend to while a command runs: when `fd` can be read, `call` is made with
+/// our terminal as it was before.
+pub struct Beside<'a> {
+    /// What is waited for.
+    pub fd: BorrowedFd<'a>,
+    /// What is done then.
+    pub call: &'a mut dyn FnMut(),
+}
+
+/// Waits for a command's end, relaying its terminal and our signals meanwhile. One that takes
+/// longer than `patience` is ended, which the answer tells.
+pub fn run(
+    send: &dyn Fn(&Command, i32) -> io::Result<()>,
+    command: &mut Command,
+    signals: &Signals,
+    patience: Option<Duration>,
+    tap: &mut dyn FnMut(&[u8]),
+    mut beside: Option<&mut Beside<'_>>,
+) -> io::Result<(End, bool)> {
+    let mut clock = Clock::start(patience);
+    let (stdin, stdout) = (io::stdin(), io::stdout());
+    let stderr = io::stderr();
+    let mut outside = match command.take_terminal() {
+        None => None,
+        Some(master) => Some(open_outside(
+            master,
+            [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+        )?),
+    };
+    let end = loop {
+        let mut wanted = vec![
+            Wanted::read(command.events()),
+            Wanted::read(signals.as_fd()),
+        ];
+        if let Some(outside) = &outside {
+            wanted.push(match outside.to_master.is_empty() {
+                true => Wanted::read(outside.master.as_fd()),
+                false => Wanted::both(outside.master.as_fd()),
+            });
+            if let Some(keys) = outside.keys.as_ref().filter(|keys| keys.raw)
+                && outside.to_master.len() < WAITING
+            {
+                wanted.push(Wanted::read(keys.terminal));
+            }
+        }
+        let last = wanted.len();
+        wanted.extend(beside.as_ref().map(|beside| Wanted::read(beside.fd)));
+        let mut ready = poll::wait_until(&mut wanted, clock.next)?;
+        if let Some(signal) = clock.due() {
+            // A command that has just ended has nothing to be told.
+            let _ = send(command, signal);
+        }
+        if ready.len() > last
+            && ready.pop() == Some(true)
+            && let Some(beside) = beside.as_mut()
+        {
+            let keys = outside.as_mut().and_then(|o| o.keys.as_mut());
+            if let Some(keys) = keys {
+                keys.give_back();
+                (beside.call)();
+                keys.take();
+            } else {
+                (beside.call)();
+            }
+            continue;
+        }
+        if let Some(signal) = ready
+            .get(1)
+            .copied()
+            .unwrap_or(false)
+            .then(|| signals.next())
+        {
+            if let Some(signal) = signal? {
+                on_signal(signal, send, command, outside.as_mut())?;
+            }
+            continue;
+        }
+        if let Some(this) = outside.as_mut() {
+            let keys_ready = ready.get(3).copied().unwrap_or(false);
+            let master_ready = ready.get(2).copied().unwrap_or(false);
+            if keys_ready {
+                this.read_keys();
+            }
+            if (master_ready || keys_ready) && !this.pump(tap) {
+                outside = None;
+                continue;
+            }
+        }
+        if ready.first().copied().unwrap_or(false) {
+            match command.next()? {
+                News::Ended(end) => break end,
+                News::Stopped(_) => {}
+            }
+        }
+    };
+    if let Some(this) = outside.as_mut() {
+        // What the command wrote last may still be on its way.
+        while this.show(tap) == Shown::Some {}
+    }
+    Ok((end, clock.ran_out))
+}
+
+fn open_outside<'a>(master: OwnedFd, streams: [BorrowedFd<'a>; 3]) -> io::Result<Outside<'a>> {
+    poll::set_nonblocking(master.as_fd())?;
+    let terminal = |fd: &BorrowedFd<'a>| fd.is_terminal();
+    let screen = streams
+        .iter()
+        .rev()
+        .copied()
+        .find(terminal)
+        .unwrap_or(streams[1]);
+    let mut keys = None;
+    if streams[0].is_terminal() {
+        let modes = Modes::of(streams[0])?;
+        // The inner terminal starts with the settings the user is used to.
+        let _ = modes.apply(&master);
+        let mut taken = Keys {
+            terminal: streams[0],
+            modes,
+            raw: false,
+        };
+        taken.take();
+        keys = Some(taken);
+    }
+    let pty = terminal::other_side(master)?;
+    Ok(Outside {
+        master: pty.master.into(),
+        _slave: pty.slave,
+        screen,
+        keys,
+        to_master: Vec::new(),
+    })
+}
+
+fn on_signal(
+    signal: i32,
+    send: &dyn Fn(&Command, i32) -> io::Result<()>,
+    command: &Command,
+    outside: Option<&mut Outside<'_>>,
+) -> io::Result<()> {
+    match signal {
+        signals::WINDOW_CHANGE => {
+            if let Some(outside) = outside {
+                outside.copy_size();
+            }
+        }
+        signals::CONTINUE => {
+            if let Some(outside) = outside {
+                outside.copy_size();
+                if let Some(keys) = outside.keys.as_mut() {
+                    keys.take();
+                }
+            }
+        }
+        signals::TERMINAL_STOP => {
+            // Stopped and continued together, as members of one job would be.
+            let mut outside = outside;
+            if let Some(keys) = outside.as_mut().and_then(|o| o.keys.as_mut()) {
+                keys.give_back();
+            }
+            send(command, signals::STOP)?;
+            signals::stop_self();
+            send(command, signals::CONTINUE)?;
+            if let Some(keys) = outside.as_mut().and_then(|o| o.keys.as_mut()) {
+                keys.take();
+            }
+        }
+        other => send(command, other)?,
+    }
+    Ok(())
+}
+
+#[derive(PartialEq, Eq)]
+enum Shown {
+    Some,
+    NothingNow,
+    Over,
+}
+
+impl Outside<'_> {
+    fn copy_size(&self) {
+        if let Ok(size) = terminal::size(self.screen) {
+            let _ = terminal::set_size(&self.master, size);
+        }
+    }
+
+    fn read_keys(&mut self) {
+        let Some(keys) = self.keys.as_mut() else {
+            return;
+        };
+        let mut buffer = [0; 4096];
+        match poll::read(keys.terminal, &mut buffer) {
+            Ok(got) if got > 0 => self.to_master.extend_from_slice(&buffer[..got]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            _ => {
+                // The keyboard is gone; the command may still have something to say.
+                self.keys = None;
+            }
+        }
+    }
+
+    /// Moves what can be moved; false when the inner terminal is over.
+    fn pump(&mut self, tap: &mut dyn FnMut(&[u8])) -> bool {
+        while !self.to_master.is_empty() {
+            match self.master.write(&self.to_master) {
+                Ok(sent) => {
+                    self.to_master.drain(..sent);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => return false,
+            }
+        }
+        self.show(tap) != Shown::Over
+    }
+
+    fn show(&mut self, tap: &mut dyn FnMut(&[u8])) -> Shown {
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            return match self.master.read(&mut buffer) {
+                Ok(0) => Shown::Over,
+                Ok(got) => {
+                    tap(&buffer[..got]);
+                    match poll::write_all(self.screen, &buffer[..got]) {
+                        Ok(()) => Shown::Some,
+                        Err(_) => Shown::Over,
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Shown::NothingNow,
+                // EIO: nobody has the other side open any more.
+                Err(_) => Shown::Over,
+            };
+        }
+    }
+}

@@ -1,0 +1,526 @@
+//! Commands in worlds: what they see, what becomes of what they write, how they end.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use substrate_policy::budget::own_cells;
+use substrate_policy::terms::{HomeMode, HostPattern, HostRule, Mode, PathPattern, WorldSpec};
+use substrate_trace::Level;
+use substrate_world::backend::{
+    ExecRequest, ExecResult, Place, Status, Stdio, WorldBackend, WorldError,
+};
+use substrate_world::gated;
+use substrate_world::linux::Linux;
+use substrate_world::make::{Groups, Options};
+
+struct Rig {
+    _dir: tempfile::TempDir,
+    spec: WorldSpec,
+    project: PathBuf,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        Rig::below(Path::new("/var/tmp"), "project")
+    }
+
+    /// A home below `base` with a project of this name.
+    fn below(base: &Path, name: &str) -> Rig {
+        let dir = tempfile::tempdir_in(base).unwrap();
+        let home = dir.path().canonicalize().unwrap().join("home");
+        let project = home.join(name);
+        fs::create_dir_all(&project).unwrap();
+        fs::create_dir(home.join(".substrate")).unwrap();
+        fs::create_dir(home.join(".ssh")).unwrap();
+        fs::write(home.join(".ssh/id"), "secret").unwrap();
+        fs::write(home.join("rc"), "mine").unwrap();
+        fs::write(project.join("file"), "before").unwrap();
+        let mut spec = WorldSpec {
+            policy_id: "test".into(),
+            project: Some(project.clone()),
+            substrate_home: home.join(".substrate"),
+            read: vec!["/".into()],
+            write: vec![project.clone(), "/tmp".into()],
+            hide: vec![PathPattern {
+                glob: home.join(".ssh/**").into_os_string().into_vec(),
+                base: home.join(".ssh"),
+            }],
+            home,
+            ..WorldSpec::default()
+        };
+        spec.net.isolate = true;
+        Rig {
+            _dir: dir,
+            spec,
+            project,
+        }
+    }
+
+    fn shell(&self, line: &str) -> ExecRequest {
+        ExecRequest {
+            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            cwd: self.project.clone(),
+            ..ExecRequest::shell("/bin/sh", line)
+        }
+    }
+}
+
+/// Standard streams that collect what a command says.
+fn collecting() -> (Stdio, std::io::PipeReader) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let null: OwnedFd = File::open("/dev/null").unwrap().into();
+    let other = writer.try_clone().unwrap();
+    (Stdio::Given([null, writer.into(), other.into()]), reader)
+}
+
+fn exec(
+    backend: &Linux,
+    place: Place<'_>,
+    mut request: ExecRequest,
+) -> (Result<ExecResult, WorldError>, String) {
+    let (stdio, mut reader) = collecting();
+    request.stdio = stdio;
+    let result = backend.exec(place, &request);
+    drop(request);
+    let mut said = Vec::new();
+    reader.read_to_end(&mut said).unwrap();
+    (result, String::from_utf8_lossy(&said).into_owned())
+}
+
+fn isolated(rig: &Rig, line: &str) -> (ExecResult, String) {
+    let backend = Linux::new(Options::default());
+    let (result, said) = exec(&backend, Place::Fresh(&rig.spec), rig.shell(line));
+    (result.unwrap_or_else(|error| panic!("{error}")), said)
+}
+
+#[test]
+fn a_command_ends_as_it_would_outside() {
+    if !common::worlds_work("a_command_ends_as_it_would_outside") {
+        return;
+    }
+    let rig = Rig::new();
+    assert_eq!(isolated(&rig, "exit 7").0.status, Status::Exited(7));
+    assert_eq!(isolated(&rig, "kill -9 $$").0.status, Status::Signaled(9));
+    assert_eq!(isolated(&rig, "kill -TERM $$").0.status.code(), 143);
+    let (result, said) = isolated(&rig, "echo out; echo err >&2; umask; pwd");
+    assert_eq!(result.status, Status::Exited(0));
+    assert!(said.starts_with("out\nerr\n"), "{said}");
+    assert!(
+        said.ends_with(&format!("{}\n", rig.project.display())),
+        "{said}"
+    );
+}
+
+#[test]
+fn new_files_get_the_mask_that_was_asked_for() {
+    if !common::worlds_work("new_files_get_the_mask_that_was_asked_for") {
+        return;
+    }
+    let rig = Rig::new();
+    let backend = Linux::new(Options::default());
+    let mut request = rig.shell("umask; touch new; stat -c %a new; stat -c %a /tmp /dev/shm");
+    request.umask = Some(0o27);
+    let (result, said) = exec(&backend, Place::Fresh(&rig.spec), request);
+    assert_eq!(result.unwrap().status, Status::Exited(0));
+    assert_eq!(said, "0027\n640\n1777\n1777\n");
+}
+
+#[test]
+fn an_allowed_name_is_reached_through_the_gate_and_no_other() {
+    if !common::worlds_work("an_allowed_name_is_reached_through_the_gate_and_no_other") {
+        return;
+    }
+    let mut rig = Rig::new();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let thread = std::thread::spawn(move || {
+        let (mut stream, _) = server.accept().unwrap();
+        stream.write_all(b"hello\n").unwrap();
+    });
+    rig.spec.mode = Mode::Enforce;
+    rig.spec.net.allowed = vec![HostRule {
+        written: format!("localhost:{port}"),
+        host: HostPattern::Name("localhost".into()),
+        ports: Some((port, port)),
+    }];
+    let backend =
+        Linux::new(Options::default()).with_network(gated::networks(Arc::new(|_| {}), own_cells()));
+    let line = format!(
+        "exec 3<>/dev/tcp/localhost/{port} && cat <&3; \
+         getent hosts other.test || echo no such name"
+    );
+    let mut request = rig.shell("");
+    request.program = "/bin/bash".into();
+    request.argv = vec!["bash".into(), "-c".into(), line.into()];
+    let (result, said) = exec(&backend, Place::Fresh(&rig.spec), request);
+    let result = result.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(said, "hello\nno such name\n");
+    assert_eq!(result.enforced.net, "gate");
+    assert_eq!(result.scopes_used, [format!("tcp:localhost:{port}")]);
+    assert!(
+        result
+            .net
+            .iter()
+            .any(|u| u.host == "localhost" && u.rx == 6)
+    );
+    assert!(
+        result
+            .net
+            .iter()
+            .any(|u| u.host == "other.test" && u.refused > 0)
+    );
+    thread.join().unwrap();
+}
+
+#[test]
+fn writes_are_held_wherever_the_project_lies() {
+    if !common::worlds_work("writes_are_held_wherever_the_project_lies") {
+        return;
+    }
+    let link = tempfile::tempdir_in("/var/tmp").unwrap();
+    for (base, name) in [
+        ("/var/tmp", "project"),
+        ("/tmp", "below tmp"),
+        ("/dev/shm", "on tmpfs"),
+        ("/var/tmp", "spaces  and\nnewline,comma:colon\\"),
+    ] {
+        let mut rig = Rig::below(Path::new(base), name);
+        if name == "project" {
+            let behind = link.path().join("link");
+            std::os::unix::fs::symlink(&rig.project, &behind).unwrap();
+            rig.spec.project = Some(behind.clone());
+            rig.spec.write = vec![behind];
+        }
+        let line = "cat file; echo after > file; mkdir d; echo new > d/new; rm -f gone; cat file";
+        let backend = Linux::new(Options::default());
+        let (result, said) = exec(&backend, Place::Fresh(&rig.spec), rig.shell(line));
+        let result = result.unwrap_or_else(|error| panic!("{name:?}: {error}"));
+        assert_eq!(result.status, Status::Exited(0), "{name:?}: {said}");
+        assert_eq!(said, "beforeafter\n", "{name:?}");
+        assert_eq!(fs::read(rig.project.join("file")).unwrap(), b"before");
+        assert!(!rig.project.join("d").exists());
+        assert!(result.pending);
+        let diff = backend
+            .fs_diff(substrate_world::backend::WorldHandle { id: result.world })
+            .unwrap();
+        assert_eq!(diff.writes, [rig.project.join("d/new")], "{name:?}");
+        assert_eq!(diff.mods, [rig.project.join("file")], "{name:?}");
+    }
+}
+
+#[test]
+fn the_home_is_kept_apart_and_secrets_are_not_there() {
+    if !common::worlds_work("the_home_is_kept_apart_and_secrets_are_not_there") {
+        return;
+    }
+    let rig = Rig::new();
+    let line = "cat ../rc ../.ssh/id; ls ../.substrate; echo changed > ../rc; cat ../rc";
+    let (result, said) = isolated(&rig, line);
+    assert!(said.starts_with("mine"), "{said}");
+    assert!(said.ends_with("changed\n"), "{said}");
+    assert!(
+        !said.contains("secret") && !said.contains("worlds"),
+        "{said}"
+    );
+    assert_eq!(fs::read(rig.spec.home.join("rc")).unwrap(), b"mine");
+    assert_eq!(result.enforced.level, Level::Full);
+    assert_eq!(result.enforced.fs, "overlay");
+    assert_eq!(result.enforced.net, "closed");
+}
+
+#[test]
+fn what_programs_expect_is_there() {
+    if !common::worlds_work("what_programs_expect_is_there") {
+        return;
+    }
+    let rig = Rig::new();
+    let line = "for n in null zero full random urandom tty ptmx pts shm fd stdin stdout stderr; \
+                do test -e /dev/$n || test -L /dev/$n || echo no $n; done; \
+                echo x > /dev/null; head -c 3 /dev/zero | wc -c; uname -n; ls /tmp | wc -l; \
+                echo a > /tmp/a && cat /tmp/a; test -w /dev/shm && echo shm; \
+                grep -c substrate:wld_ /proc/self/mountinfo; ls /sys/class/net; \
+                readlink /proc/self/ns/mnt >/dev/null && echo proc; id -u";
+    let (_, said) = isolated(&rig, line);
+    let user = substrate_sys::access::identity().0;
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[0], "3");
+    assert_eq!(lines[1], "substrate");
+    assert_eq!(&lines[2..5], ["0", "a", "shm"]);
+    assert_ne!(lines[5], "0");
+    assert_eq!(&lines[6..], ["lo", "proc", &user.to_string()]);
+}
+
+#[test]
+fn bytes_arrive_as_bytes_and_scripts_without_a_head_run() {
+    if !common::worlds_work("bytes_arrive_as_bytes_and_scripts_without_a_head_run") {
+        return;
+    }
+    let rig = Rig::new();
+    let script = rig.project.join("script");
+    fs::write(&script, "printf '%s|' \"$@\"").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let odd = OsString::from_vec(b"\xff\n x".to_vec());
+    let request = ExecRequest {
+        program: "./script".into(),
+        argv: vec!["zero".into(), "one".into(), odd.clone()],
+        env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        cwd: rig.project.clone(),
+        ..ExecRequest::default()
+    };
+    let (stdio, mut reader) = collecting();
+    let request = ExecRequest { stdio, ..request };
+    let backend = Linux::new(Options::default());
+    backend.exec(Place::Fresh(&rig.spec), &request).unwrap();
+    drop(request);
+    let mut said = Vec::new();
+    reader.read_to_end(&mut said).unwrap();
+    assert_eq!(said, [b"one|", odd.as_bytes(), b"|"].concat());
+}
+
+#[test]
+fn what_cannot_start_is_named_and_leaves_nothing() {
+    if !common::worlds_work("what_cannot_start_is_named_and_leaves_nothing") {
+        return;
+    }
+    let rig = Rig::new();
+    let backend = Linux::new(Options::default());
+    let mut request = rig.shell("true");
+    request.program = "no-such-program".into();
+    let (result, _) = exec(&backend, Place::Fresh(&rig.spec), request);
+    assert!(matches!(result, Err(WorldError::NotFound(_))), "{result:?}");
+    let mut request = rig.shell("true");
+    request.cwd = "/var/tmp/no such directory".into();
+    let (result, _) = exec(&backend, Place::Fresh(&rig.spec), request);
+    assert!(matches!(result, Err(WorldError::Cwd { .. })), "{result:?}");
+    let mut request = rig.shell("true");
+    request.program = "/etc/passwd".into();
+    let (result, _) = exec(&backend, Place::Fresh(&rig.spec), request);
+    let error = result.unwrap_err().to_string();
+    assert!(
+        error.contains("/etc/passwd") && error.contains("executing"),
+        "{error}"
+    );
+    let worlds = rig.spec.substrate_home.join("worlds");
+    assert_eq!(fs::read_dir(worlds).unwrap().count(), 0);
+}
+
+#[test]
+fn a_session_is_one_world_with_the_project_in_place() {
+    if !common::worlds_work("a_session_is_one_world_with_the_project_in_place") {
+        return;
+    }
+    let mut rig = Rig::new();
+    let backend = Linux::new(Options::default());
+    let world = backend.ensure_session(&rig.spec).unwrap();
+    assert_eq!(backend.ensure_session(&rig.spec).unwrap(), world);
+    let run = |line: &str| {
+        let (result, said) = exec(&backend, Place::Session(world), rig.shell(line));
+        (result.unwrap_or_else(|error| panic!("{error}")), said)
+    };
+    let (_, first) = run("readlink /proc/self/ns/mnt");
+    assert_eq!(first, run("readlink /proc/self/ns/mnt").1);
+    run("echo after > file; echo held > ../rc; echo tmp > /tmp/kept");
+    assert_eq!(fs::read(rig.project.join("file")).unwrap(), b"after\n");
+    assert_eq!(fs::read(rig.spec.home.join("rc")).unwrap(), b"mine");
+    assert_eq!(run("cat ../rc /tmp/kept").1, "held\ntmp\n");
+    run("sleep 1000 >/dev/null 2>&1 & echo $! > /tmp/pid");
+    assert_eq!(run("kill -0 $(cat /tmp/pid) && echo alive").1, "alive\n");
+    assert_eq!(run("cat ../.ssh/id; exit 3").0.status, Status::Exited(3));
+    assert!(matches!(
+        backend.fs_diff(world),
+        Err(WorldError::Running(_))
+    ));
+    backend.end(world).unwrap();
+    assert_eq!(
+        backend.fs_diff(world).unwrap().mods,
+        [rig.spec.home.join("rc")]
+    );
+    let (result, _) = exec(&backend, Place::Session(world), rig.shell("true"));
+    assert!(matches!(result, Err(WorldError::Gone(_))));
+    rig.spec.home_mode = HomeMode::ReadOnly;
+    let world = backend.ensure_session(&rig.spec).unwrap();
+    let (_, said) = exec(
+        &backend,
+        Place::Session(world),
+        rig.shell("echo x > ../rc; cat ../rc"),
+    );
+    assert!(
+        said.contains("Read-only file system") && said.ends_with("mine"),
+        "{said}"
+    );
+}
+
+#[test]
+fn changed_terms_are_sorted_into_now_and_later() {
+    if !common::worlds_work("changed_terms_are_sorted_into_now_and_later") {
+        return;
+    }
+    let rig = Rig::new();
+    let backend = Linux::new(Options::default());
+    let world = backend.ensure_session(&rig.spec).unwrap();
+    let same = backend.apply_policy(world, &rig.spec).unwrap();
+    assert!(same.needs_restart.is_empty() && !same.tightened);
+    let mut looser = rig.spec.clone();
+    looser.write.push("/opt".into());
+    let change = backend.apply_policy(world, &looser).unwrap();
+    assert_eq!(change.needs_restart, ["fs.write"]);
+    assert!(!change.tightened);
+    let mut stricter = rig.spec.clone();
+    stricter.write.clear();
+    stricter.allow_ptrace = true;
+    let change = backend.apply_policy(world, &stricter).unwrap();
+    assert_eq!(change.needs_restart, ["fs.write", "world.allow"]);
+    assert!(change.tightened);
+}
+
+#[test]
+fn a_terminal_of_the_world_is_a_real_one() {
+    if !common::worlds_work("a_terminal_of_the_world_is_a_real_one") {
+        return;
+    }
+    let rig = Rig::new();
+    let backend = Linux::new(Options::default());
+    let world = backend.ensure_session(&rig.spec).unwrap();
+    let line = "tty; stty size; test -t 0 && test -t 1 && test -t 2 && echo all; \
+                ps -o sid= -p $$ | tr -d ' '; read x; echo got $x; cat; echo after";
+    let mut request = rig.shell(line);
+    request.stdio = Stdio::Terminal(31, 97);
+    let mut command = backend.spawn(world, &request).unwrap();
+    let mut terminal = File::from(command.take_terminal().unwrap());
+    let mut said = String::new();
+    let mut until = |terminal: &mut File, text: &str| {
+        let mut buffer = [0; 4096];
+        while !said.contains(text) {
+            let got = terminal.read(&mut buffer).unwrap_or(0);
+            assert_ne!(got, 0, "the terminal ended before {text:?}: {said}");
+            said.push_str(&String::from_utf8_lossy(&buffer[..got]));
+        }
+    };
+    until(&mut terminal, "all\r\n");
+    terminal.write_all(b"typed\r").unwrap();
+    until(&mut terminal, "got typed");
+    // What `cat` says again shows that it runs; then Ctrl-C is a signal for it.
+    terminal.write_all(b"ping\r").unwrap();
+    until(&mut terminal, "ping\r\nping\r\n");
+    terminal.write_all(b"\x03").unwrap();
+    let end = command.wait().unwrap();
+    assert!(
+        matches!(end, substrate_sys::launch::End::Signaled(2)),
+        "{end:?}"
+    );
+    assert!(said.starts_with("/dev/pts/0\r\n31 97\r\n"), "{said}");
+}
+
+fn weak() -> Linux {
+    Linux::new(Options {
+        ceiling: Level::Landlock,
+        groups: Groups::Off,
+        ..Options::default()
+    })
+}
+
+#[test]
+fn without_namespaces_landlock_and_a_copy_hold() {
+    let mut rig = Rig::new();
+    let backend = weak();
+    let outside = rig.spec.home.parent().unwrap().join("outside");
+    fs::write(&outside, "outside").unwrap();
+    let line = format!(
+        "echo changed > file; cat file; cat ../.ssh/id; echo x >> {0}; cat {0}; echo t > $TMPDIR/t; \
+         cat $TMPDIR/t; (setsid sleep 1000 >/dev/null 2>&1 &); exit 4",
+        outside.display()
+    );
+    let (result, said) = exec(&backend, Place::Fresh(&rig.spec), rig.shell(&line));
+    let result = result.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(result.status, Status::Exited(4), "{said}");
+    assert!(
+        said.starts_with("changed\n") && said.ends_with("outsidet\n"),
+        "{said}"
+    );
+    assert!(!said.contains("secret"), "{said}");
+    assert_eq!(fs::read(rig.project.join("file")).unwrap(), b"before");
+    assert_eq!(fs::read(&outside).unwrap(), b"outside");
+    assert_eq!(result.enforced.level, Level::Landlock);
+    assert_eq!(result.enforced.fs, "landlock+copy");
+    assert!(
+        result
+            .enforced
+            .degraded
+            .iter()
+            .any(|d| d.contains("no full world"))
+    );
+    let world = substrate_world::backend::WorldHandle { id: result.world };
+    assert_eq!(
+        backend.fs_diff(world).unwrap().mods,
+        [rig.project.join("file")]
+    );
+
+    let world = backend.ensure_session(&rig.spec).unwrap();
+    let line = format!(
+        "echo real > file; echo x >> {}; cat ../.ssh/id",
+        outside.display()
+    );
+    let (result, said) = exec(&backend, Place::Session(world), rig.shell(&line));
+    assert_eq!(result.unwrap().enforced.fs, "landlock");
+    assert!(!said.contains("secret"), "{said}");
+    assert_eq!(fs::read(rig.project.join("file")).unwrap(), b"real\n");
+    assert_eq!(fs::read(&outside).unwrap(), b"outside");
+
+    rig.spec.mode = Mode::Enforce;
+    let (result, _) = exec(&backend, Place::Fresh(&rig.spec), rig.shell("true"));
+    assert!(
+        matches!(
+            result,
+            Err(WorldError::TooWeak {
+                level: Level::Landlock,
+                ..
+            })
+        ),
+        "{result:?}"
+    );
+}
+
+#[test]
+fn hidden_names_that_appear_later_stay_hidden_in_a_read_only_home() {
+    if !common::worlds_work("hidden_names_that_appear_later_stay_hidden_in_a_read_only_home") {
+        return;
+    }
+    let mut rig = Rig::new();
+    let late = rig.spec.home.join(".netrc");
+    rig.spec.home_mode = HomeMode::ReadOnly;
+    rig.spec.hide.push(PathPattern {
+        glob: late.clone().into_os_string().into_vec(),
+        base: late.clone(),
+    });
+    let backend = Linux::new(Options::default());
+    let world = backend.ensure_session(&rig.spec).unwrap();
+    fs::write(&late, "late").unwrap();
+    let line = "cat ../.netrc ../rc; echo x > new; cat new; ls /bin/sh";
+    let (_, said) = exec(&backend, Place::Session(world), rig.shell(line));
+    assert!(said.contains("denied") && !said.contains("late"), "{said}");
+    assert!(said.ends_with("minex\n/bin/sh\n"), "{said}");
+}
+
+#[test]
+fn hidden_names_that_appear_later_stay_hidden_without_namespaces() {
+    let rig = Rig::new();
+    let backend = weak();
+    let world = backend.ensure_session(&rig.spec).unwrap();
+    fs::write(rig.spec.home.join("late"), "late").unwrap();
+    let (_, said) = exec(
+        &backend,
+        Place::Session(world),
+        rig.shell("cat ../late ../rc"),
+    );
+    assert!(said.contains("denied") && said.ends_with("mine"), "{said}");
+}
