@@ -1,0 +1,239 @@
+//! Contents by their hash and trees by theirs, below `snapshots` in Substrate's home.
+
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest, Sha256};
+use substrate_sys::reflink;
+
+use crate::tree::{Kind, Tree, TreeId};
+
+/// What was written in this time may belong to a snapshot that is still being taken.
+const FRESH: Duration = Duration::from_secs(3600);
+
+/// The place where snapshots are kept.
+#[derive(Debug)]
+pub struct Store {
+    dir: PathBuf,
+    /// The file system refused to share blocks; not asked again.
+    copies: bool,
+    made: u64,
+}
+
+/// What [`Store::collect`] removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Collected {
+    /// Trees.
+    pub trees: u64,
+    /// Contents.
+    pub objects: u64,
+    /// How much room they took.
+    pub bytes: u64,
+}
+
+impl Store {
+    /// The store of a home; it is made when something is put into it.
+    pub fn open(home: &Path) -> Self {
+        Self {
+            dir: home.join("snapshots"),
+            copies: false,
+            made: 0,
+        }
+    }
+
+    fn object(&self, hash: &[u8; 32]) -> PathBuf {
+        let name = hex(hash);
+        self.dir.join("objects").join(&name[..2]).join(&name[2..])
+    }
+
+    fn tree_path(&self, id: &str) -> Option<PathBuf> {
+        let legal = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        legal.then(|| self.dir.join("trees").join(id))
+    }
+
+    /// Where the cache of a project lies.
+    pub(crate) fn cache_path(&self, root: &Path) -> PathBuf {
+        use std::os::unix::ffi::OsStrExt;
+        let name = substrate_trace::sha256_hex(root.as_os_str().as_bytes());
+        self.dir.join("cache").join(name)
+    }
+
+    /// Where the hashes of programs are remembered.
+    pub(crate) fn tools_path(&self) -> PathBuf {
+        self.dir.join("tools")
+    }
+
+    /// A tree that was kept; `None` when it is gone or damaged.
+    pub fn tree(&self, id: &str) -> Option<Tree> {
+        let bytes = fs::read(self.tree_path(id)?).ok()?;
+        (substrate_trace::sha256_hex(&bytes) == id)
+            .then(|| Tree::decode(&bytes))
+            .flatten()
+    }
+
+    pub(crate) fn has_tree(&self, id: &str) -> bool {
+        self.tree_path(id).is_some_and(|path| path.exists())
+    }
+
+    /// Keeps a tree.
+    pub(crate) fn put_tree(&mut self, tree: &Tree) -> io::Result<TreeId> {
+        let (bytes, id) = tree.encode();
+        if let Some(path) = self.tree_path(&id)
+            && !path.exists()
+        {
+            self.put(&path, |file| file.write_all(&bytes))?;
+        }
+        Ok(id)
+    }
+
+    /// A content that was kept; one that is not as it was put there is an error.
+    pub fn content(&self, hash: &[u8; 32]) -> io::Result<Vec<u8>> {
+        let content = fs::read(self.object(hash))?;
+        match <[u8; 32]>::from(Sha256::digest(&content)) == *hash {
+            true => Ok(content),
+            false => Err(io::Error::from(io::ErrorKind::InvalidData)),
+        }
+    }
+
+    /// Keeps the content of an open file and answers its hash.
+    pub(crate) fn put_file(&mut self, mut from: File) -> io::Result<[u8; 32]> {
+        if !self.copies {
+            match self.clone_file(&from) {
+                Ok(hash) => return Ok(hash),
+                Err(_) => self.copies = true,
+            }
+        }
+        let mut content = Vec::new();
+        from.read_to_end(&mut content)?;
+        let hash: [u8; 32] = Sha256::digest(&content).into();
+        let path = self.object(&hash);
+        if !path.exists() {
+            self.put(&path, |file| file.write_all(&content))?;
+        }
+        Ok(hash)
+    }
+
+    /// Shares the blocks of a file first and hashes what was shared, which nobody changes.
+    fn clone_file(&mut self, from: &File) -> io::Result<[u8; 32]> {
+        let aside = self.aside()?;
+        let shared = new_file(&aside).and_then(|to| reflink::clone_whole(from, &to));
+        let content = shared.and_then(|()| fs::read(&aside));
+        let hash: [u8; 32] = match content {
+            Ok(content) => Sha256::digest(&content).into(),
+            Err(error) => {
+                let _ = fs::remove_file(&aside);
+                return Err(error);
+            }
+        };
+        let path = self.object(&hash);
+        make_dirs(path.parent().unwrap_or(&self.dir))?;
+        fs::rename(&aside, &path)?;
+        Ok(hash)
+    }
+
+    fn aside(&mut self) -> io::Result<PathBuf> {
+        let dir = self.dir.join("new");
+        make_dirs(&dir)?;
+        self.made += 1;
+        Ok(dir.join(format!("{}-{}", std::process::id(), self.made)))
+    }
+
+    /// Writes a file aside and gives it its name when it is whole.
+    pub(crate) fn put(
+        &mut self,
+        path: &Path,
+        write: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let aside = self.aside()?;
+        let written = new_file(&aside).and_then(|mut file| write(&mut file));
+        let named = written
+            .and_then(|()| make_dirs(path.parent().unwrap_or(&self.dir)))
+            .and_then(|()| fs::rename(&aside, path));
+        if named.is_err() {
+            let _ = fs::remove_file(&aside);
+        }
+        named
+    }
+
+    /// Removes every tree that is not wanted, and every content that no tree has any more.
+    pub fn collect(&self, wanted: &HashSet<TreeId>) -> io::Result<Collected> {
+        let mut done = Collected::default();
+        let mut needed = HashSet::new();
+        for path in names(&self.dir.join("trees"))? {
+            let id = path.file_name().unwrap_or_default().to_string_lossy();
+            if wanted.contains(id.as_ref()) || is_fresh(&path) {
+                let tree = self.tree(&id);
+                for entry in tree.iter().flat_map(|tree| tree.entries.values()) {
+                    if let Kind::File(hash) = entry.kind {
+                        needed.insert(self.object(&hash));
+                    }
+                }
+            } else {
+                done.bytes += remove(&path)?;
+                done.trees += 1;
+            }
+        }
+        for dir in names(&self.dir.join("objects"))? {
+            for path in names(&dir)? {
+                if !needed.contains(&path) && !is_fresh(&path) {
+                    done.bytes += remove(&path)?;
+                    done.objects += 1;
+                }
+            }
+        }
+        for path in names(&self.dir.join("new"))? {
+            if !is_fresh(&path) {
+                done.bytes += remove(&path)?;
+            }
+        }
+        if done.objects > 0 {
+            // They say of contents that they are kept, which may no longer be so.
+            for path in names(&self.dir.join("cache"))? {
+                remove(&path)?;
+            }
+        }
+        Ok(done)
+    }
+}
+
+fn new_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+}
+
+fn make_dirs(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+fn names(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(dir) {
+        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_fresh(path: &Path) -> bool {
+    let changed = fs::symlink_metadata(path).and_then(|meta| meta.modified());
+    changed.is_ok_and(|at| SystemTime::now().duration_since(at).unwrap_or_default() < FRESH)
+}
+
+fn remove(path: &Path) -> io::Result<u64> {
+    let length = fs::symlink_metadata(path)?.len();
+    fs::remove_file(path)?;
+    Ok(length)
+}
+
+pub(crate) fn hex(bytes: &[u8; 32]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
