@@ -1,0 +1,421 @@
+//! Running a job in a world, and settling what it left.
+
+use std::ffi::{CString, OsString};
+use std::io::IsTerminal;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use substrate_broker::Evaluation;
+use substrate_policy::terms::{Mode, OnFinish, WorldSpec};
+use substrate_sys::supervise::Ending;
+use substrate_trace::{Completion, Event, FsDiff, Output, RateLimit, SpanInfo, WorldEvent};
+use substrate_world::apply::{self, ApplyOptions, Watch};
+use substrate_world::backend::{ExecRequest, ExecResult, Place, Status, WorldBackend, WorldError};
+use substrate_world::linux::Linux;
+use substrate_world::pending::Pending;
+use substrate_world::relay::Beside;
+use substrate_world::{diff, gc, patch};
+
+use crate::isolation::Isolation;
+use crate::network::Teller;
+use crate::notice::Kind;
+use crate::oneshot::{FAILED, NOT_FOUND};
+use crate::progress::Meter;
+use crate::recording::{self, Recording};
+use crate::session::Session;
+use crate::settle::{self, Choice};
+use crate::snapshot::Before;
+use crate::switches;
+
+/// What is to run in a world.
+pub struct Contained<'a> {
+    /// The file to execute.
+    pub program: &'a CString,
+    /// Its arguments.
+    pub argv: &'a [CString],
+    /// Where.
+    pub cwd: &'a Path,
+    /// How it was judged.
+    pub evaluation: &'a Evaluation,
+    /// The terms of the world.
+    pub spec: &'a WorldSpec,
+    /// Its writes are held back.
+    pub isolated: bool,
+    /// What was asked for about the isolation, besides the policy's.
+    pub isolation: Option<&'a Isolation>,
+    /// Further descriptors that it gets, with their numbers.
+    pub descriptors: &'a [(i32, BorrowedFd<'a>)],
+}
+
+/// Runs it to its end, records it, and settles what an isolated world held back.
+pub fn run(
+    session: &Session,
+    job: &Contained<'_>,
+    mut span: SpanInfo,
+    before: Option<Before>,
+) -> Ending {
+    span.place = Some(if job.isolated { "isolated" } else { "session" });
+    let teller = Teller::new(session);
+    let judge = Arc::new(session.start_judge(job.isolated));
+    judge.begin_line(&span, job.evaluation);
+    let questions = match judge.questions() {
+        Ok(questions) => questions,
+        Err(error) => {
+            session
+                .notices
+                .say(Kind::Failed, &format!("cannot make a socket pair: {error}"));
+            return Ending::Exit(FAILED);
+        }
+    };
+    let mut answer = || questions.answer(session);
+    let mut beside = Beside {
+        fd: questions.bell(),
+        call: &mut answer,
+    };
+    let mut backend = Linux::default();
+    if judge.has_a_say(job.spec.mode) {
+        backend = backend.with_guard(judge);
+    }
+    if !job.isolation.is_some_and(|isolation| isolation.no_net) {
+        match teller.networks(session, job.spec) {
+            Ok(networks) => backend = backend.with_network(networks),
+            Err(why) => {
+                session.notices.say(Kind::Failed, &why);
+                return Ending::Exit(FAILED);
+            }
+        }
+    }
+    if !session.record_start(&span) {
+        return Ending::Exit(FAILED);
+    }
+    teller.begin(&span);
+    let recording = Recording::begin(session, true);
+    let mut request = request(session, job, &span);
+    request.tap = recording.tap();
+    let started = Instant::now();
+    let again = job.isolation.and_then(|isolation| isolation.again.as_ref());
+    let result = if let Some(earlier) = again {
+        backend.exec_beside(Place::Again(job.spec, earlier), &request, Some(&mut beside))
+    } else if job.isolated {
+        backend.exec_beside(Place::Fresh(job.spec), &request, Some(&mut beside))
+    } else {
+        let made = backend.session_for(job.spec, Some(&request));
+        made.and_then(|world| {
+            let result = backend.exec_beside(Place::Session(world), &request, Some(&mut beside));
+            let ended = backend.end(world);
+            result.and_then(|result| ended.map(|()| result))
+        })
+    };
+    teller.finish();
+    drop(request);
+    let duration = started.elapsed();
+    let output = recording.finish(session);
+    let result = match result {
+        Ok(result) => result,
+        Err(error) => return failed(session, &span, &error, duration),
+    };
+    span.world_id = Some(result.world);
+    if let Some(replay) = &mut span.replay {
+        replay.world_image_version = Some(recording::image(result.enforced.level.as_str()));
+    }
+    tell_limits(session, &span, &result.limits_reached);
+    tell_switches(session, job.evaluation, job.spec, result.status.code());
+    let ending = match result.status {
+        Status::Exited(status) => Ending::Exit(status),
+        Status::Signaled(signal) => Ending::Signal(signal),
+    };
+    let held = match again {
+        _ if !result.pending => None,
+        Some(earlier) => Pending::load(earlier.dir()).ok(),
+        None => Pending::find(&job.spec.substrate_home, &result.world.to_string()).ok(),
+    };
+    // A replay compares contents by this hash.
+    let hashed = session.broker.details().trace.snapshot;
+    let mut meter = Meter::default();
+    let settled = held
+        .as_ref()
+        .map(|pending| diff::settle(pending, hashed, &mut |now| meter.tell(now)));
+    drop(meter);
+    let held_back = match settled {
+        Some(Err(error)) => {
+            let text = format!("the changes of the command could not be recorded: {error}");
+            session.notices.say(Kind::Warning, &text);
+            None
+        }
+        other => other.and_then(Result::ok),
+    };
+    let unchanged = held_back.as_ref().is_some_and(FsDiff::is_empty);
+    let fs_diff = match (before, &held) {
+        (Some(before), Some(pending)) if job.isolated => {
+            let after = before.after_world(pending);
+            if let Some(replay) = &mut span.replay {
+                replay.after_tree = after;
+            }
+            held_back
+        }
+        // A session's world writes to the project itself.
+        (Some(before), _) if !job.isolated => before.changes_with(held_back),
+        _ => held_back,
+    };
+    finish(session, &span, &result, ending, fs_diff, output, duration);
+    if let Some(mut pending) = held {
+        if again.is_some() {
+            // Recorded just now; were it not, the next look would do it.
+            let _ = pending.explored();
+        }
+        if unchanged {
+            let _ = gc::discard(&mut pending);
+        } else if job.isolated {
+            settle_result(session, job, &span, pending);
+        } else {
+            settle_home(session, &span, job.spec, pending);
+        }
+    }
+    if job.isolated {
+        gc::now_and_then(&job.spec.substrate_home);
+    }
+    ending
+}
+
+/// An environment as names and values.
+pub(crate) fn variables(env: &[CString]) -> Vec<(OsString, OsString)> {
+    let split = |entry: &CString| {
+        let entry = entry.as_bytes();
+        let at = entry.iter().position(|byte| *byte == b'=')?;
+        Some((
+            OsString::from_vec(entry[..at].to_vec()),
+            OsString::from_vec(entry[at + 1..].to_vec()),
+        ))
+    };
+    env.iter().filter_map(split).collect()
+}
+
+fn request(session: &Session, job: &Contained<'_>, span: &SpanInfo) -> ExecRequest {
+    let os = |text: &CString| OsString::from_vec(text.as_bytes().to_vec());
+    let descriptors = job.descriptors.iter();
+    ExecRequest {
+        fds: descriptors
+            .filter_map(|(number, fd)| Some((*number, fd.try_clone_to_owned().ok()?)))
+            .collect(),
+        program: os(job.program),
+        argv: job.argv.iter().map(os).collect(),
+        env: variables(&session.child_env(span)),
+        cwd: job.cwd.to_owned(),
+        span: Some(span.span_id),
+        line: span.cmd.clone(),
+        ..ExecRequest::default()
+    }
+}
+
+fn failed(session: &Session, span: &SpanInfo, error: &WorldError, duration: Duration) -> Ending {
+    let status = if matches!(error, WorldError::NotFound(_)) {
+        NOT_FOUND
+    } else {
+        FAILED
+    };
+    session.notices.say(Kind::Failed, &error.to_string());
+    if status == FAILED {
+        session
+            .notices
+            .say(Kind::Info, "nothing was run outside a world instead");
+    }
+    let done = Completion {
+        exit: Some(status),
+        duration,
+        ..Completion::default()
+    };
+    session.record_or_warn(&Event::command_complete(span, &done));
+    Ending::Exit(status)
+}
+
+fn finish(
+    session: &Session,
+    span: &SpanInfo,
+    result: &ExecResult,
+    ending: Ending,
+    fs_diff: Option<FsDiff>,
+    output: Output,
+    duration: Duration,
+) {
+    let mut scopes: Vec<OsString> = result.scopes_used.iter().map(OsString::from).collect();
+    if let Some(diff) = &fs_diff {
+        for path in diff.writes.iter().chain(&diff.mods).chain(&diff.deletes) {
+            let mut scope = OsString::from("fs.write:");
+            scope.push(path);
+            scopes.push(scope);
+        }
+    }
+    let done = Completion {
+        exit: Some(ending.status()),
+        signal: match ending {
+            Ending::Signal(signal) => Some(signal),
+            Ending::Exit(_) => None,
+        },
+        duration,
+        enforced: Some(result.enforced.clone()),
+        scopes_used: scopes,
+        net: result.net.clone(),
+        fs_diff,
+        output,
+    };
+    session.record_or_warn(&Event::command_complete(span, &done));
+}
+
+/// Says what a line that failed in a world may have missed there.
+pub(crate) fn tell_switches(
+    session: &Session,
+    evaluation: &Evaluation,
+    spec: &WorldSpec,
+    status: i32,
+) {
+    if status != 0 {
+        for hint in switches::hints(&evaluation.line, spec) {
+            session.notices.say(Kind::Info, &hint);
+        }
+    }
+}
+
+/// Says which limits a world ran into.
+pub(crate) fn tell_limits(session: &Session, span: &SpanInfo, reached: &[&str]) {
+    for limit in reached {
+        let what = match *limit {
+            "memory" => "memory, and the kernel ended a program that wanted more",
+            "pids" => "processes, and could not start more",
+            "time" => "time for one command, which was ended",
+            other => other,
+        };
+        session.notices.say(
+            Kind::Warning,
+            &format!(
+                "the world ran into its limit of {what} (`world.limits.{limit}` in the policy)"
+            ),
+        );
+        let reached = RateLimit {
+            limit: format!("world.limits.{limit}"),
+            ..RateLimit::default()
+        };
+        session.record_or_warn(&Event::rate_limit(span, &reached));
+    }
+}
+
+/// What becomes of a result: a person decides where there is one, else the policy.
+fn settle_result(session: &Session, job: &Contained<'_>, span: &SpanInfo, pending: Pending) {
+    let mut meter = Meter::default();
+    let totals = patch::totals(&pending, &mut |now| meter.tell(now));
+    drop(meter);
+    let sentence = match totals {
+        Ok(totals) => totals.sentence(),
+        Err(error) => {
+            let what = format!("its changes cannot be shown: {error}");
+            return keep(session, span, &pending, &what);
+        }
+    };
+    let person = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    let kept = job.isolation.is_some_and(|isolation| isolation.keep);
+    let choice = match (kept, job.spec.on_finish, person, job.spec.mode) {
+        (_, OnFinish::Ask, true, _) => settle::ask(&pending, &sentence, session.notices),
+        (true, ..) | (_, OnFinish::Keep, ..) => Choice::Keep,
+        (_, OnFinish::Apply, ..) => Choice::Apply,
+        (_, OnFinish::Discard, ..) => Choice::Discard,
+        // Nobody can be asked: observing must not break work, enforcing must not lose the question.
+        (_, OnFinish::Ask, false, Mode::Observe) => Choice::Apply,
+        (_, OnFinish::Ask, false, Mode::Enforce) => Choice::Keep,
+    };
+    carry_out(session, span, pending, choice, &sentence, person);
+}
+
+/// What a session left in `$HOME` outside `fs.write`. Nobody is asked about every file that a shell
+/// leaves behind there: it is kept where the policy enforces, and is real where it only observes.
+pub(crate) fn settle_home(
+    session: &Session,
+    span: &SpanInfo,
+    spec: &WorldSpec,
+    mut pending: Pending,
+) {
+    let sentence = match patch::totals(&pending, &mut |_| true) {
+        Ok(totals) => totals.sentence(),
+        Err(error) => format!("its changes cannot be shown: {error}"),
+    };
+    if sentence == "no changes" {
+        let _ = gc::discard(&mut pending);
+        return;
+    }
+    let choice = match (spec.on_finish, spec.mode) {
+        (OnFinish::Apply, _) | (OnFinish::Ask, Mode::Observe) => Choice::Apply,
+        (OnFinish::Keep, _) | (OnFinish::Ask, Mode::Enforce) => Choice::Keep,
+        (OnFinish::Discard, _) => Choice::Discard,
+    };
+    carry_out(session, span, pending, choice, &sentence, false);
+}
+
+/// Does with a result what was chosen, and records it. `agreed` says that a person chose.
+fn carry_out(
+    session: &Session,
+    span: &SpanInfo,
+    mut pending: Pending,
+    choice: Choice,
+    sentence: &str,
+    agreed: bool,
+) {
+    let action = match choice {
+        Choice::Keep => return keep(session, span, &pending, sentence),
+        Choice::Discard => {
+            if let Err(error) = gc::discard(&mut pending) {
+                session.notices.say(Kind::Failed, &error.to_string());
+            }
+            "discard"
+        }
+        Choice::Apply => match apply_safely(&mut pending, agreed) {
+            Ok(held_back) if held_back.is_empty() => "apply",
+            Ok(held_back) => {
+                let what = format!("{sentence}; held back: {}", held_back.join(", "));
+                return keep(session, span, &pending, &what);
+            }
+            Err(error) => {
+                let what = format!("{sentence}, and not applied: {error}");
+                return keep(session, span, &pending, &what);
+            }
+        },
+    };
+    let event = WorldEvent {
+        action: action.to_owned(),
+        detail: Some(sentence.to_owned()),
+        ..WorldEvent::default()
+    };
+    session.record_or_warn(&Event::world_event(span, &event));
+}
+
+/// Applies a result. Without a person to agree, what would run later stays behind with its reasons.
+fn apply_safely(pending: &mut Pending, agreed: bool) -> Result<Vec<String>, String> {
+    let all = ApplyOptions::default();
+    let mut meter = Meter::default();
+    let mut tell = |now| meter.tell(now);
+    let check = apply::check(pending, &all, &mut tell).map_err(|error| error.to_string())?;
+    if !agreed && !check.flags.is_empty() {
+        return Ok(check
+            .flags
+            .iter()
+            .map(|flag| flag.path.display().to_string())
+            .collect());
+    }
+    apply::apply(pending, &all, &mut Watch::new(&mut tell)).map_err(|error| error.to_string())?;
+    Ok(Vec::new())
+}
+
+fn keep(session: &Session, span: &SpanInfo, pending: &Pending, what: &str) {
+    let id = &pending.meta().span_id;
+    let short = &id[id.len().saturating_sub(12)..];
+    session.notices.say(
+        Kind::Info,
+        &format!("held back: {what}; `substrate world diff {short}` shows it, `substrate world apply {short}` takes it over"),
+    );
+    let event = WorldEvent {
+        action: "keep".to_owned(),
+        detail: Some(what.to_owned()),
+        ..WorldEvent::default()
+    };
+    session.record_or_warn(&Event::world_event(span, &event));
+}

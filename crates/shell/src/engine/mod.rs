@@ -1,0 +1,892 @@
+//! The engine: an interactive shell that reads our lines, and only ours, and runs them.
+//!
+//! Its standard input is a socket, one control line at a time; unlike a pipe, a socket cannot be
+//! opened again through `/proc` by a program that wants to slip a line in. A line of the user's is
+//! run as a sourced file would be, with the terminal as its standard input: bash then never
+//! changes where it reads commands from, whatever the line does (`set -o vi` in an interactive
+//! `eval` makes it read the terminal).
+//!
+//! An interrupt must not meet the engine while it reads a control line, or it would run the rest
+//! of it as a line of its own. So a line is read while the front end still owns the terminal; the
+//! engine then asks for it and waits. What is read afterwards, while keys still raise signals, is
+//! sent twice and harmless in every part.
+
+mod carried;
+mod console;
+mod launch;
+mod posix;
+pub mod quote;
+mod script;
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use substrate_sys::process_group::{self, Change, signal};
+use substrate_sys::{memfd, terminal};
+
+pub use carried::Carried;
+pub use console::{Asked, Console};
+pub use launch::{Beside, Dialect, Launched, Launcher, OnOwnTerminal, Start, find_shell};
+pub use script::Report;
+
+use crate::gate::Names;
+use script::{Numbers, Run};
+
+/// Why an engine could not be started or spoken to.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// No shell was found.
+    #[error("no bash and no /bin/sh on this machine")]
+    NoShell,
+    /// The channel to the engine could not be made.
+    #[error("cannot make a channel to the shell engine: {0}")]
+    Channel(#[source] io::Error),
+    /// The shell's process could not be started.
+    #[error("cannot start {path}: {error}", path = .0.display(), error = .1)]
+    Launch(PathBuf, #[source] io::Error),
+    /// The shell ended before it was ready.
+    #[error("the shell engine ended while it started ({0})")]
+    EndedEarly(Ending),
+}
+
+/// How an engine ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, with this status: `exit`, or a program that took its place.
+    Exited(i32),
+    /// By a signal.
+    Killed(i32),
+    /// The terminal hung up and the engine was told.
+    HungUp,
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exited(status) => write!(formatter, "status {status}"),
+            Self::Killed(number) => write!(formatter, "signal {number}"),
+            Self::HungUp => write!(formatter, "hang-up"),
+        }
+    }
+}
+
+/// Which start-up files are read.
+#[derive(Clone, Debug, Default)]
+pub struct Startup {
+    /// As a login shell.
+    pub login: bool,
+    /// Not the interactive start-up files.
+    pub no_rc: bool,
+    /// Not the login start-up files.
+    pub no_profile: bool,
+    /// This file instead of `~/.bashrc`.
+    pub rc_file: Option<PathBuf>,
+}
+
+/// What came of running a line.
+pub enum Ran {
+    /// The engine is ready for the next one.
+    Ready(Box<Report>),
+    /// The engine ended.
+    Ended(Ending),
+}
+
+/// A running engine.
+pub struct Engine {
+    dialect: Dialect,
+    numbers: Numbers,
+    control: UnixStream,
+    launched: Launched,
+    received: Vec<u8>,
+    marks: u64,
+    report: Report,
+    names: Option<Names>,
+    size: Option<terminal::Size>,
+    typed_ahead: Vec<u8>,
+    /// Keys that were passed on while it started.
+    passed: Vec<u8>,
+    running: bool,
+    time_limit: Option<Duration>,
+    overdue: Overdue,
+}
+
+/// How a line that takes too long is ended.
+#[derive(Clone, Copy, Default)]
+struct Overdue {
+    /// When the next step is due.
+    next: Option<Instant>,
+    steps: u32,
+}
+
+impl Overdue {
+    fn is_now(self) -> bool {
+        self.next.is_some_and(|next| next <= Instant::now())
+    }
+}
+
+enum Waited<T> {
+    Got(T),
+    Ended(Ending),
+}
+
+impl Engine {
+    /// Starts an engine in a directory and waits until it is ready for a line.
+    pub fn start(
+        shell: (&Path, Dialect),
+        startup: &Startup,
+        cwd: &Path,
+        console: &mut Console,
+        launcher: &mut dyn Launcher,
+    ) -> Result<Self, EngineError> {
+        let mut engine = Self::launch(shell, startup, cwd, console, launcher)?;
+        engine.become_ready(console)?;
+        Ok(engine)
+    }
+
+    /// Starts an engine in a directory; it has the terminal and reads its start-up files until
+    /// [`Engine::become_ready`] answers.
+    pub fn launch(
+        shell: (&Path, Dialect),
+        startup: &Startup,
+        cwd: &Path,
+        console: &mut Console,
+        launcher: &mut dyn Launcher,
+    ) -> Result<Self, EngineError> {
+        let (program, dialect) = shell;
+        let (control, engine_side) = UnixStream::pair().map_err(EngineError::Channel)?;
+        let numbers = match dialect {
+            Dialect::Bash => Numbers::below(process_group::descriptor_limit()),
+            Dialect::Posix => Numbers {
+                terminal: posix::TERMINAL,
+                wrapper: -1,
+                questions: -1,
+                setup: -1,
+            },
+        };
+        let wrapper = memfd::sealed(c"line", script::wrapper(numbers).as_bytes())
+            .map_err(EngineError::Channel)?;
+        let questions = memfd::sealed(c"questions", script::questions(numbers).as_bytes())
+            .map_err(EngineError::Channel)?;
+        // Read as a file, not as control lines, which bash takes in byte by byte.
+        let definitions = script::setup(numbers, &startup_files(startup));
+        let setup = memfd::sealed(c"setup", &definitions).map_err(EngineError::Channel)?;
+        let mut arguments: Vec<OsString> = Vec::new();
+        let mut environment = vec![("PS1".into(), Some(OsString::new()))];
+        let mut descriptors = Vec::new();
+        if dialect == Dialect::Bash {
+            arguments.extend(["--noediting", "--norc", "--noprofile"].map(OsString::from));
+            // Else bash would cut the user's history file to its default size while it starts.
+            environment.push(("HISTFILE".into(), Some(OsString::new())));
+            descriptors.push((wrapper.as_fd(), numbers.wrapper));
+            descriptors.push((questions.as_fd(), numbers.questions));
+            descriptors.push((setup.as_fd(), numbers.setup));
+        } else {
+            environment.push(("PS2".into(), Some(OsString::new())));
+        }
+        arguments.push("-i".into());
+        let base = program.file_name().unwrap_or_else(|| OsStr::new("sh"));
+        let mut name = OsString::new();
+        if startup.login {
+            name.push("-");
+        }
+        name.push(base);
+        let start = Start {
+            program,
+            name: &name,
+            arguments: &arguments,
+            environment: &environment,
+            cwd,
+            control: engine_side.as_fd(),
+            descriptors,
+            terminal_number: numbers.terminal,
+            terminal: console.terminal(),
+        };
+        let launched = launcher
+            .launch(&start)
+            .map_err(|error| EngineError::Launch(program.to_path_buf(), error))?;
+        drop(engine_side);
+        let mut engine = Self {
+            dialect,
+            numbers,
+            control,
+            launched,
+            received: Vec::new(),
+            marks: 0,
+            report: Report::default(),
+            names: None,
+            size: console.size(),
+            typed_ahead: console.take_typed(),
+            passed: Vec::new(),
+            running: false,
+            time_limit: None,
+            overdue: Overdue::default(),
+        };
+        if engine.launched.pty.is_some() {
+            console.pass_through();
+        }
+        match engine.first_lines(startup) {
+            Ok(()) => Ok(engine),
+            Err(error) => {
+                engine.return_terminal(console);
+                Err(EngineError::Channel(error))
+            }
+        }
+    }
+
+    /// Waits until a launched engine has read its start-up files, and takes the terminal back.
+    pub fn become_ready(&mut self, console: &mut Console) -> Result<(), EngineError> {
+        let started = self.wait_for(console, true, script::take_report);
+        self.return_terminal(console);
+        let passed = std::mem::take(&mut self.passed);
+        if !matches!(started, Ok(Waited::Got(_))) {
+            // Its terminal went with it, and what was typed there is still to be read.
+            console.keep_typed(passed);
+        }
+        match started {
+            Ok(Waited::Got(report)) => {
+                self.report = report;
+                Ok(())
+            }
+            Ok(Waited::Ended(ending)) => Err(EngineError::EndedEarly(ending)),
+            Err(error) => Err(EngineError::Channel(error)),
+        }
+    }
+
+    fn first_lines(&mut self, startup: &Startup) -> io::Result<()> {
+        let mut control = Vec::new();
+        match self.dialect {
+            Dialect::Bash => {
+                let Numbers { setup, wrapper, .. } = self.numbers;
+                control.extend_from_slice(
+                    format!(
+                        "\\builtin set +o history; \\builtin . /dev/fd/{setup}; \\exec {setup}>&-; \\builtin . /dev/fd/{wrapper}\n"
+                    )
+                    .as_bytes(),
+                );
+                control.extend_from_slice(script::REPORT.as_bytes());
+            }
+            Dialect::Posix => {
+                control.extend_from_slice(posix::SETUP.as_bytes());
+                if startup.login && !startup.no_profile {
+                    control.extend_from_slice(
+                        format!("{} <&9 9>&-\n", group(posix::PROFILE)).as_bytes(),
+                    );
+                }
+                control.extend_from_slice(b"PS1= PS2=\n");
+                control.extend_from_slice(posix::REPORT.as_bytes());
+            }
+        }
+        process_group::write_all(&self.control, &control)
+    }
+
+    /// The engine's process id.
+    pub fn process(&self) -> i32 {
+        self.launched.process
+    }
+
+    /// What the engine last said about itself.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Lets the next line see this status in `$?`, for a line that did not run in the engine.
+    pub fn set_status(&mut self, status: i32) {
+        self.report.status = status;
+        if self.dialect == Dialect::Bash {
+            let assignment = format!("__substrate_s={status}\n");
+            let _ = process_group::write_all(&self.control, assignment.as_bytes());
+        }
+    }
+
+    /// Puts a line that did not run into the engine's own history, for `!!` and `fc`.
+    pub fn remember(&mut self, line: &[u8]) {
+        if self.dialect == Dialect::Bash && !line.is_empty() {
+            let control = [
+                b"__substrate_remember ".as_slice(),
+                &quote::ansi_c(line),
+                b"\n",
+            ];
+            let _ = process_group::write_all(&self.control, &control.concat());
+        }
+    }
+
+    /// The language of the engine.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// Lets the next lines take this long.
+    pub fn set_time_limit(&mut self, limit: Option<Duration>) {
+        self.time_limit = limit;
+    }
+
+    /// The engine's working directory as the kernel knows it.
+    pub fn cwd(&self) -> io::Result<PathBuf> {
+        std::fs::read_link(format!("/proc/{}/cwd", self.launched.process))
+    }
+
+    /// What was typed for the last line's programs on the engine's own terminal but not read.
+    pub fn take_typed_ahead(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.typed_ahead)
+    }
+
+    /// Readable once the engine ended.
+    pub fn ended(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.launched.ended.as_fd()
+    }
+
+    /// Where programs print while no line runs, if that is not our own terminal.
+    pub fn output(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.launched.pty.as_ref().map(|pty| pty.master.as_fd())
+    }
+
+    /// A new file that the engine sees too: where we find it, and what it is called in the engine.
+    pub fn scratch_file(&self, name: &str) -> (PathBuf, PathBuf) {
+        let inside = std::env::temp_dir().join(name);
+        match &self.launched.news {
+            // In a world of its own it has a temporary directory of its own.
+            Some(_) => {
+                let inside = Path::new("/tmp").join(name);
+                let root = format!("/proc/{}/root", self.launched.process);
+                (PathBuf::from(format!("{root}{}", inside.display())), inside)
+            }
+            None => (inside.clone(), inside),
+        }
+    }
+
+    /// How the engine ended, if it did.
+    pub fn ending(&mut self) -> Option<Ending> {
+        match (self.launched.change)(false) {
+            Ok(Some(Change::Exited(status))) => Some(Ending::Exited(status)),
+            Ok(Some(Change::Killed(number))) => Some(Ending::Killed(number)),
+            _ => None,
+        }
+    }
+
+    /// Runs a line with the terminal, and takes the terminal back when it is done.
+    ///
+    /// `remembered` is the line as the engine's own history keeps it, empty if it must not.
+    pub fn run(
+        &mut self,
+        text: &[u8],
+        remembered: &[u8],
+        prefix: Option<&[u8]>,
+        console: &mut Console,
+    ) -> io::Result<Ran> {
+        self.names = None;
+        let size = console.size();
+        if size != self.size {
+            self.size = size;
+            self.tell_size(console);
+        }
+        let control = match self.dialect {
+            Dialect::Bash => {
+                let run = Run {
+                    before: &self.report,
+                    remembered,
+                    prefix,
+                };
+                script::line(text, &run, self.numbers)
+            }
+            Dialect::Posix => posix::line(text, self.report.status, prefix.unwrap_or_default()),
+        };
+        self.received.clear();
+        process_group::write_all(&self.control, &control)?;
+        if let Waited::Ended(ending) = self.wait_for(console, false, take_begin)? {
+            console.take();
+            return Ok(Ran::Ended(ending));
+        }
+        if self.launched.pty.is_some() {
+            console.pass_through();
+        } else {
+            console.give(self.launched.process);
+        }
+        let go = match self.dialect {
+            Dialect::Bash => "\n".to_owned(),
+            Dialect::Posix => format!("\n{}", posix::REPORT),
+        };
+        process_group::write_all(&self.control, go.as_bytes())?;
+        self.running = true;
+        self.overdue = Overdue {
+            next: self.time_limit.map(|limit| Instant::now() + limit),
+            steps: 0,
+        };
+        let waited = self.wait_for(console, true, script::take_report);
+        self.overdue = Overdue::default();
+        let waited = waited?;
+        self.running = false;
+        self.return_terminal(console);
+        Ok(match waited {
+            Waited::Got(report) => {
+                self.report = report.clone();
+                Ran::Ready(Box::new(report))
+            }
+            Waited::Ended(ending) => Ran::Ended(ending),
+        })
+    }
+
+    /// Asks the engine something while no line runs; `None` if it could not answer in time.
+    pub fn ask(&mut self, words: &[&[u8]], patience: Duration) -> Option<Vec<u8>> {
+        if self.dialect != Dialect::Bash {
+            return None;
+        }
+        self.marks += 1;
+        let mark = self.marks;
+        self.received.clear();
+        let control = script::question(words, mark, self.numbers);
+        process_group::write_all(&self.control, &control).ok()?;
+        let deadline = Instant::now() + patience;
+        let mut interrupted = false;
+        loop {
+            if let Some(answer) = script::take_answer(&mut self.received, mark) {
+                return (!interrupted).then_some(answer);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                if interrupted {
+                    return None;
+                }
+                // The engine is busy with the question, not reading, so this ends the question.
+                interrupted = true;
+                let _ = process_group::send(self.launched.process, signal::INT);
+            }
+            let wait = if interrupted {
+                Duration::from_secs(1)
+            } else {
+                left
+            };
+            let ready = process_group::readable(
+                &[self.control.as_fd(), self.launched.ended.as_fd()],
+                Some(wait),
+            )
+            .ok()?;
+            if ready.first() == Some(&true) {
+                if !self.receive() {
+                    return None;
+                }
+            } else if ready.get(1) == Some(&true) {
+                return None;
+            }
+        }
+    }
+
+    /// The aliases and functions the engine knows, asked once per line.
+    pub fn names(&mut self) -> &Names {
+        if self.names.is_none() {
+            let answer = self
+                .ask(&[b"__substrate_names"], Duration::from_secs(2))
+                .unwrap_or_default();
+            let mut names = read_names(&answer);
+            let path = &self.report.search_path;
+            names.search_path = (!path.is_empty()).then(|| OsString::from_vec(path.clone()));
+            self.names = Some(names);
+        }
+        self.names.get_or_insert_with(Names::default)
+    }
+
+    /// A copy of the engine's state, for a line that runs elsewhere.
+    pub fn state(&mut self) -> Carried {
+        Carried {
+            script: self
+                .ask(&[b"__substrate_state"], Duration::from_secs(5))
+                .unwrap_or_default(),
+            cwd: self.cwd().unwrap_or_else(|_| PathBuf::from("/")),
+        }
+    }
+
+    /// Tells the engine and its jobs that the terminal is gone, and waits a little for its end.
+    pub fn hang_up(&mut self) {
+        // bash passes a hang-up on to its jobs only between lines; the one that runs has its own.
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while self.running && Instant::now() < deadline {
+            let wait = Some(Duration::from_millis(100));
+            let ready = process_group::readable(&[self.control.as_fd()], wait);
+            if !ready.is_ok_and(|ready| ready.contains(&true)) {
+                continue;
+            }
+            if !self.receive() || script::take_report(&mut self.received).is_some() {
+                self.running = false;
+            }
+        }
+        let _ = process_group::send(self.launched.process, signal::HUP);
+        let _ = process_group::send(self.launched.process, signal::CONT);
+        let patience = Some(Duration::from_secs(2));
+        let _ = process_group::readable(&[self.launched.ended.as_fd()], patience);
+        let _ = (self.launched.change)(false);
+    }
+
+    fn tell_size(&self, console: &Console) {
+        match (&self.launched.pty, console.size()) {
+            (Some(pty), Some(size)) => {
+                let _ = terminal::set_size(&pty.master, size);
+            }
+            _ => {
+                let _ = process_group::send(self.launched.process, signal::WINCH);
+            }
+        }
+    }
+
+    /// Reads what the engine sent; false if it closed the channel.
+    fn receive(&mut self) -> bool {
+        let mut buffer = [0_u8; 16 * 1024];
+        // A shell that ends with control text unread resets the channel: closed all the same.
+        let count = process_group::read(&self.control, &mut buffer).unwrap_or(0);
+        self.received
+            .extend_from_slice(buffer.get(..count).unwrap_or_default());
+        count > 0
+    }
+
+    fn wait_for<T>(
+        &mut self,
+        console: &mut Console,
+        passing: bool,
+        mut take: impl FnMut(&mut Vec<u8>) -> Option<T>,
+    ) -> io::Result<Waited<T>> {
+        let mut idle_checks = 0;
+        loop {
+            if let Some(taken) = take(&mut self.received) {
+                if passing {
+                    self.pass_output(console);
+                }
+                return Ok(Waited::Got(taken));
+            }
+            let relay = self.launched.pty.as_ref().filter(|_| passing);
+            let news = self.launched.news.as_ref().map(AsFd::as_fd);
+            let mut watched = vec![
+                self.control.as_fd(),
+                self.launched.ended.as_fd(),
+                console.signals(),
+                news.unwrap_or_else(|| console.signals()),
+            ];
+            if let Some(pty) = relay {
+                watched.push(console.terminal());
+                watched.push(pty.master.as_fd());
+            }
+            let patience = Duration::from_secs(3);
+            let due = self
+                .overdue
+                .next
+                .map(|next| next.saturating_duration_since(Instant::now()));
+            let wait = due.map_or(patience, |due| patience.min(due));
+            let ready = process_group::readable(&watched, Some(wait))?;
+            if due.is_some_and(|due| due <= wait) && self.overdue.is_now() {
+                self.press(console);
+            }
+            let is_ready = |index: usize| ready.get(index).copied().unwrap_or(false);
+            if !ready.contains(&true) {
+                idle_checks += self.nudge(idle_checks);
+                continue;
+            }
+            if is_ready(4) && !self.pass_input(console) {
+                return Ok(self.hung_up());
+            }
+            if is_ready(5) {
+                self.pass_output(console);
+            }
+            if (is_ready(2) || is_ready(3))
+                && let Some(ending) = self.heed(console, passing)
+            {
+                self.pass_output(console);
+                return Ok(Waited::Ended(ending));
+            }
+            if is_ready(0) && !self.receive() || is_ready(1) {
+                self.pass_output(console);
+                let _ = process_group::readable(&[self.launched.ended.as_fd()], None);
+                return Ok(Waited::Ended(self.ending().unwrap_or(Ending::Exited(0))));
+            }
+        }
+    }
+
+    /// Ends what runs too long: interrupted as by the key, so that a loop ends with its program;
+    /// then the program is told, then killed, and what even that does not end goes with its shell.
+    fn press(&mut self, console: &Console) {
+        let engine = self.launched.process;
+        let foreground = match &self.launched.pty {
+            Some(pty) => terminal::foreground(&pty.master),
+            None => terminal::foreground(console.terminal()),
+        };
+        let group = match self.overdue.steps {
+            0..=2 => foreground.unwrap_or(engine),
+            _ => engine,
+        };
+        let number = match self.overdue.steps {
+            0 => signal::INT,
+            1 if group == engine => signal::INT,
+            1 => signal::TERM,
+            _ => signal::KILL,
+        };
+        let _ = process_group::send_group(group, number);
+        // A stopped program does not hear.
+        let _ = process_group::send_group(group, signal::CONT);
+        self.overdue.steps += 1;
+        self.overdue.next = Some(Instant::now() + Duration::from_secs(2));
+    }
+
+    /// If the engine waits for a line and yet owes an answer, something swallowed our words: say
+    /// them again, and the second time everything. The answer is whether something was said.
+    fn nudge(&mut self, times: u32) -> u32 {
+        if times >= 3 || self.dialect != Dialect::Bash || !self.waits_for_us() {
+            return 0;
+        }
+        let mut control = b"\n".to_vec();
+        if times > 0 {
+            control.extend_from_slice(b"\\builtin eval ");
+            let definitions = script::setup(self.numbers, b"");
+            control.extend_from_slice(&quote::ansi_c(&definitions));
+            control.push(b'\n');
+        }
+        control.extend_from_slice(script::REPORT.as_bytes());
+        let _ = process_group::write_all(&self.control, &control);
+        1
+    }
+
+    /// Whether the engine sits in a read of its control channel, as the kernel knows.
+    fn waits_for_us(&self) -> bool {
+        let process = self.launched.process;
+        let on_control = std::fs::read_link(format!("/proc/{process}/fd/0"))
+            .is_ok_and(|path| path.as_os_str().as_bytes().starts_with(b"socket:"));
+        let reads = std::fs::read_to_string(format!("/proc/{process}/syscall"))
+            .is_ok_and(|call| call.starts_with(READ_FROM_STDIN));
+        on_control && reads
+    }
+
+    fn hung_up<T>(&mut self) -> Waited<T> {
+        self.hang_up();
+        Waited::Ended(Ending::HungUp)
+    }
+
+    /// Acts on signals that arrived; an ending if the session is over.
+    fn heed(&mut self, console: &mut Console, passing: bool) -> Option<Ending> {
+        let asked = console.asked();
+        if asked.hang_up {
+            self.hang_up();
+            return Some(Ending::HungUp);
+        }
+        if asked.resized && self.launched.pty.is_some() {
+            self.tell_size(console);
+        }
+        match (self.launched.change)(false) {
+            Ok(Some(Change::Stopped(_))) if passing => {
+                // `suspend`: the whole shell stops, front end included.
+                if self.launched.pty.is_some() {
+                    console.restore();
+                    console.suspend();
+                    console.pass_through();
+                    self.tell_size(console);
+                } else {
+                    console.take();
+                    console.suspend();
+                    console.give(self.launched.process);
+                }
+                let _ = process_group::send(self.launched.process, signal::CONT);
+                None
+            }
+            Ok(Some(Change::Exited(status))) => Some(Ending::Exited(status)),
+            Ok(Some(Change::Killed(number))) => Some(Ending::Killed(number)),
+            _ => None,
+        }
+    }
+
+    /// Passes keys to the engine's own terminal; false if ours is gone.
+    fn pass_input(&mut self, console: &Console) -> bool {
+        let Some(pty) = &self.launched.pty else {
+            return true;
+        };
+        let mut buffer = [0_u8; 4096];
+        match process_group::read(console.terminal(), &mut buffer) {
+            Ok(0) | Err(_) => false,
+            Ok(count) => {
+                let keys = buffer.get(..count).unwrap_or_default();
+                let _ = process_group::write_all(&pty.master, keys);
+                if !self.running {
+                    self.passed.extend_from_slice(keys);
+                }
+                true
+            }
+        }
+    }
+
+    /// Passes on what programs printed on the engine's own terminal so far.
+    fn pass_output(&self, console: &Console) {
+        let Some(pty) = &self.launched.pty else {
+            return;
+        };
+        let mut buffer = [0_u8; 64 * 1024];
+        while let Ok(ready) = process_group::readable(&[pty.master.as_fd()], Some(Duration::ZERO)) {
+            if ready.first() != Some(&true) {
+                break;
+            }
+            match process_group::read(&pty.master, &mut buffer) {
+                Ok(0) | Err(_) => break,
+                Ok(count) => {
+                    let _ = process_group::write_all(
+                        console.terminal(),
+                        buffer.get(..count).unwrap_or_default(),
+                    );
+                }
+            }
+        }
+    }
+
+    fn return_terminal(&mut self, console: &mut Console) {
+        if self.launched.pty.is_some() {
+            self.gather_typed_ahead();
+            console.restore();
+        } else {
+            console.take();
+        }
+    }
+
+    /// Takes back what was passed to the engine's terminal but no program read.
+    fn gather_typed_ahead(&mut self) {
+        let Some(pty) = &self.launched.pty else {
+            return;
+        };
+        let Ok(modes) = terminal::Modes::of(&pty.slave) else {
+            return;
+        };
+        let _ = modes.editing().apply(&pty.slave);
+        let mut buffer = [0_u8; 4096];
+        while terminal::has_input(&pty.slave) {
+            match process_group::read(&pty.slave, &mut buffer) {
+                Ok(0) | Err(_) => break,
+                Ok(count) => self
+                    .typed_ahead
+                    .extend_from_slice(buffer.get(..count).unwrap_or_default()),
+            }
+        }
+        let _ = modes.apply(&pty.slave);
+    }
+}
+
+/// How `/proc/PID/syscall` shows a read of descriptor 0.
+#[cfg(target_arch = "x86_64")]
+const READ_FROM_STDIN: &str = "0 0x0 ";
+#[cfg(not(target_arch = "x86_64"))]
+const READ_FROM_STDIN: &str = "63 0x0 ";
+
+fn take_begin(received: &mut Vec<u8>) -> Option<()> {
+    let at = received.windows(2).position(|pair| pair == b"B\0")?;
+    received.drain(..at + 2);
+    Some(())
+}
+
+fn group(text: &str) -> String {
+    format!("{{ {text}; }}")
+}
+
+fn read_names(answer: &[u8]) -> Names {
+    let mut parts = answer.splitn(2, |&byte| byte == 0);
+    let aliases = parts.next().unwrap_or_default();
+    let functions = parts.next().unwrap_or_default();
+    let mut names = Names::default();
+    // A replacement with a newline in it goes on until the quote closes; its tail is no `alias`.
+    for entry in split_before(aliases, b"\nalias ") {
+        let entry = entry.strip_prefix(b"alias ").unwrap_or(entry);
+        let entry = entry.strip_prefix(b"-- ").unwrap_or(entry);
+        if let Some(at) = entry.iter().position(|&byte| byte == b'=') {
+            let (name, value) = entry.split_at(at);
+            let value = value.get(1..).unwrap_or_default();
+            let value = value.strip_suffix(b"\n").unwrap_or(value);
+            names.aliases.push((
+                OsString::from_vec(name.to_vec()),
+                OsString::from_vec(quote::unquote(value)),
+            ));
+        }
+    }
+    for name in functions.split(|&byte| byte == b'\n') {
+        if !name.is_empty() && !name.starts_with(b"__substrate_") {
+            names.functions.push(OsString::from_vec(name.to_vec()));
+        }
+    }
+    names
+}
+
+fn split_before<'a>(text: &'a [u8], mark: &[u8]) -> Vec<&'a [u8]> {
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    for at in 0..text.len() {
+        if text.get(at..).is_some_and(|rest| rest.starts_with(mark)) {
+            pieces.push(text.get(start..at).unwrap_or_default());
+            start = at + 1;
+        }
+    }
+    pieces.push(text.get(start..).unwrap_or_default());
+    pieces
+}
+
+/// The commands that read the start-up files as bash itself would.
+fn startup_files(startup: &Startup) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (name, fallback) in [
+        ("HISTFILE", Some("~/.bash_history")),
+        ("HISTSIZE", None),
+        ("HISTFILESIZE", None),
+        ("PS1", Some("'\\s-\\v\\$ '")),
+    ] {
+        match (std::env::var_os(name), fallback) {
+            (Some(value), _) => {
+                text.extend_from_slice(format!("{name}=").as_bytes());
+                text.extend_from_slice(&quote::single(value.as_bytes()));
+            }
+            (None, fallback) => {
+                text.extend_from_slice(format!("\\builtin unset -v {name}").as_bytes());
+                if let Some(value) = fallback {
+                    text.extend_from_slice(format!("; {name}={value}").as_bytes());
+                }
+            }
+        }
+        text.push(b'\n');
+    }
+    if startup.login {
+        if !startup.no_profile {
+            text.extend_from_slice(LOGIN_FILES.as_bytes());
+        }
+    } else if !startup.no_rc {
+        text.extend_from_slice(SYSTEM_RC.as_bytes());
+        text.extend_from_slice(b"__substrate_x=");
+        match &startup.rc_file {
+            Some(path) => text.extend_from_slice(&quote::single(path.as_os_str().as_bytes())),
+            None => text.extend_from_slice(b"~/.bashrc"),
+        }
+        text.extend_from_slice(
+            b"\nif [[ -r $__substrate_x ]]; then \\builtin . \"$__substrate_x\"; fi\n",
+        );
+    }
+    text.extend_from_slice(HISTORY.as_bytes());
+    text
+}
+
+const LOGIN_FILES: &str = r#"if [[ -r /etc/profile ]]; then \builtin . /etc/profile; fi
+if [[ -r ~/.bash_profile ]]; then \builtin . ~/.bash_profile
+elif [[ -r ~/.bash_login ]]; then \builtin . ~/.bash_login
+elif [[ -r ~/.profile ]]; then \builtin . ~/.profile; fi
+"#;
+
+const SYSTEM_RC: &str = "if [[ -r /etc/bash.bashrc ]]; then \\builtin . /etc/bash.bashrc; fi\n";
+
+const HISTORY: &str = r#"HISTSIZE=${HISTSIZE-500} HISTFILESIZE=${HISTFILESIZE-${HISTSIZE-500}}
+\builtin history -c
+if [[ -n ${HISTFILE-} && -r $HISTFILE ]]; then \builtin history -r; fi
+__substrate_settle_history
+\builtin shopt -s execfail
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_with_their_quoting() {
+        let names = read_names(
+            b"alias ll='ls -l'\nalias q='it'\\''s\nalias two'\n\0f1\nf2\n__substrate_b\n",
+        );
+        assert_eq!(names.functions, ["f1", "f2"]);
+        assert_eq!(names.aliases.first().unwrap().1, "ls -l");
+    }
+}

@@ -1,0 +1,129 @@
+# What the front end can ask the engine while no line runs; read when it asks for the first time.
+
+# One question of the front end's; the answer goes to the control socket.
+__substrate_q() {
+  local COMP_LINE=__substrate_ COMP_POINT=0
+  local -
+  \builtin set +mxvu
+  {
+    "$@" </dev/null 2>/dev/null @TERMINAL@>&-
+  } >&0
+  \builtin return 0
+}
+
+__substrate_names() {
+  \builtin alias -p
+  \builtin printf '\0'
+  \builtin compgen -A function
+}
+
+__substrate_expand() {
+  # `history -p` speaks of the list as it was before this line.
+  \builtin history -p -- "$1" && \builtin printf '\0ok'
+}
+
+__substrate_stopped() {
+  \builtin jobs -s
+}
+
+__substrate_recall() {
+  \builtin fc -ln "$@"
+}
+
+__substrate_directory() {
+  # Only a tilde prefix is expanded: the front end passes nothing else.
+  \builtin eval "\\builtin printf %s $1"
+}
+
+# Everything a fresh bash needs to continue as this one would: sourced by lines that run elsewhere.
+__substrate_state() {
+  local __substrate_a
+  \builtin printf 'umask %s\n' "$(\builtin umask)"
+  while \builtin read -r __substrate_a; do
+    case $__substrate_a in
+    __substrate_* | COMP_* | BASH | BASHOPTS | BASHPID | BASH_* | COPROC | DIRSTACK | EPOCH* | EUID | FUNCNAME | GROUPS | \
+      HISTCMD | HOSTNAME | HOSTTYPE | LINENO | MACHTYPE | OPTERR | OSTYPE | PIPESTATUS | PPID | RANDOM | SECONDS | \
+      SHELLOPTS | SHLVL | SRANDOM | UID | _ | PS1 | PS0 | PROMPT_COMMAND | COLUMNS | LINES | HIST*) ;;
+    *) \builtin declare -p -- "$__substrate_a" ;;
+    esac
+  done < <(\builtin compgen -A variable)
+  while \builtin read -r __substrate_a; do
+    case $__substrate_a in
+    __substrate_*) ;;
+    *) \builtin declare -f -- "$__substrate_a" ;;
+    esac
+  done < <(\builtin compgen -A function)
+  \builtin alias -p
+  \builtin shopt -p | while \builtin read -r __substrate_a; do
+    case $__substrate_a in
+    *login_shell | *restricted_shell) ;;
+    *) \builtin printf '%s\n' "$__substrate_a" ;;
+    esac
+  done
+  \builtin printf 'set -%s\n' "${__substrate_o//[!abefhkpuvxBCEPT]/}"
+}
+
+# Programmable completion as readline would run it: word number, cursor, line, then the words.
+__substrate_complete() {
+  local __substrate_i=$1 __substrate_spec __substrate_cmd __substrate_opts= __substrate_tries=0
+  local COMP_POINT=$2 COMP_LINE=$3 COMP_TYPE=9 COMP_KEY=9
+  \builtin shift 3
+  local -a COMP_WORDS=("$@") __substrate_words __substrate_gen __substrate_more COMPREPLY=()
+  local COMP_CWORD=$__substrate_i
+  __substrate_cmd=${COMP_WORDS[0]}
+  compopt() {
+    while (($#)); do
+      case $1 in
+      -o) __substrate_opts+=" $2"; \builtin shift ;;
+      +o) __substrate_opts=${__substrate_opts//" $2"/}; \builtin shift ;;
+      esac
+      \builtin shift
+    done
+    \builtin return 0
+  }
+  while ((__substrate_tries++ < 3)); do
+    __substrate_spec=$(\builtin complete -p -- "$__substrate_cmd" || \builtin complete -p -- "${__substrate_cmd##*/}" ||
+      \builtin complete -p -D)
+    if [[ -z $__substrate_spec ]]; then
+      \builtin unset -f compopt
+      \builtin return 0
+    fi
+    \builtin eval "__substrate_words=($__substrate_spec)"
+    __substrate_gen=()
+    __substrate_opts=
+    local __substrate_function= __substrate_command= __substrate_n=1
+    while ((__substrate_n < ${#__substrate_words[@]})); do
+      case ${__substrate_words[__substrate_n]} in
+      -F) __substrate_function=${__substrate_words[++__substrate_n]} ;;
+      -C) __substrate_command=${__substrate_words[++__substrate_n]} ;;
+      -o) __substrate_opts+=" ${__substrate_words[++__substrate_n]}" ;;
+      -A | -G | -W | -P | -S | -X)
+        __substrate_gen+=("${__substrate_words[__substrate_n]}" "${__substrate_words[__substrate_n + 1]}")
+        __substrate_n=$((__substrate_n + 1))
+        ;;
+      -D | -E | -I) ;;
+      -?) __substrate_gen+=("${__substrate_words[__substrate_n]}") ;;
+      esac
+      __substrate_n=$((__substrate_n + 1))
+    done
+    if [[ -n $__substrate_function ]]; then
+      COMPREPLY=()
+      "$__substrate_function" "$__substrate_cmd" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}" >/dev/null
+      if (($? == 124)); then
+        \builtin continue
+      fi
+    elif [[ -n $__substrate_command ]]; then
+      \builtin mapfile -t COMPREPLY < <(
+        \builtin export COMP_LINE COMP_POINT COMP_TYPE COMP_KEY
+        \builtin eval "$__substrate_command \"\$__substrate_cmd\" \"\${COMP_WORDS[COMP_CWORD]}\" \"\${COMP_WORDS[COMP_CWORD - 1]}\""
+      )
+    fi
+    if ((${#__substrate_gen[@]})); then
+      \builtin mapfile -t __substrate_more < <(\builtin compgen "${__substrate_gen[@]}" -- "${COMP_WORDS[COMP_CWORD]}")
+      COMPREPLY+=("${__substrate_more[@]}")
+    fi
+    \builtin break
+  done
+  \builtin unset -f compopt
+  \builtin printf '%s\0' "spec$__substrate_opts" "${COMPREPLY[@]}"
+}

@@ -1,0 +1,175 @@
+//! What the front end asks about a line, and what it tells about one that ran.
+//!
+//! The front end knows nothing of policies, worlds or traces: it shows what a [`Gate`] answers,
+//! runs what it permits, and reports what happened.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::engine::Carried;
+
+/// How a line that is still being typed would be judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// It would run as it is.
+    Allow,
+    /// It would run in a world of its own.
+    Isolate,
+    /// It would be asked about first.
+    Ask,
+    /// It would be refused.
+    Deny,
+}
+
+/// The verdict on a line that is still being typed, with a note short enough to stand beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// The verdict, shown as a tint of the line.
+    pub verdict: Verdict,
+    /// A few words: what would happen and by which rule, without control characters.
+    pub note: String,
+    /// The line was not fully understood, as half a line cannot be.
+    pub unclear: bool,
+}
+
+/// What the shell knows about the names in a line; asked of the engine, so a hint and not a fact.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// Aliases, each with its replacement text.
+    pub aliases: Vec<(OsString, OsString)>,
+    /// Names of shell functions.
+    pub functions: Vec<OsString>,
+    /// Where the shell looks for programs, if it said so.
+    pub search_path: Option<OsString>,
+}
+
+/// A complete line, ready to be judged.
+pub struct Submission<'a> {
+    /// The text after history expansion, exactly as the engine would run it.
+    pub line: &'a [u8],
+    /// The engine's working directory, read from the kernel.
+    pub cwd: &'a Path,
+    /// Aliases and functions the line may use.
+    pub names: &'a Names,
+    /// The process id of the engine.
+    pub engine: i32,
+}
+
+/// What is to happen with a line.
+pub enum Decision {
+    /// The engine runs it.
+    Run {
+        /// Variables that its programs get.
+        exports: Vec<(&'static str, String)>,
+    },
+    /// It does not run; the message is shown and the status becomes `$?`.
+    Refuse {
+        /// Text for the person, one or more lines.
+        message: String,
+        /// The status the next line sees in `$?`.
+        status: i32,
+    },
+    /// It runs outside the engine, by [`Gate::run_elsewhere`].
+    Elsewhere,
+}
+
+/// What a line that runs elsewhere may use while it runs.
+pub struct Borrowed<'a> {
+    /// The engine's variables, functions, aliases, options, umask and directory.
+    pub state: Carried,
+    /// The terminal, in the modes programs expect; the front end's process group owns it.
+    pub terminal: std::os::fd::BorrowedFd<'a>,
+}
+
+/// What became of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The status the shell claims, or the one a refused line was given.
+    pub status: i32,
+    /// From the terminal being handed over to its return.
+    pub duration: Duration,
+    /// Where the engine stood afterwards.
+    pub cwd: PathBuf,
+    /// The engine ended with this line.
+    pub ended: bool,
+}
+
+/// What the prompt says about the policy in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The policy's id.
+    pub policy: String,
+    /// `observe` or `enforce`.
+    pub mode: String,
+    /// What the kernel holds lines by: the level of the session's world, if that is worth a word.
+    pub level: Option<String>,
+}
+
+/// One line of the past, for searching.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remembered {
+    /// The line.
+    pub line: String,
+    /// Where it ran, if known.
+    pub cwd: Option<PathBuf>,
+    /// How it ended, if known.
+    pub status: Option<i32>,
+    /// How it was judged, if known.
+    pub verdict: Option<String>,
+}
+
+/// Looks up lines of the past.
+pub type Recall = Box<dyn FnOnce() -> Vec<Remembered>>;
+
+/// The judge and recorder behind a prompt.
+pub trait Gate {
+    /// How the line would be judged now; asked while one types, so it must be quick and quiet.
+    fn hint(&mut self, line: &[u8], cwd: &Path, names: &Names) -> Option<Hint>;
+
+    /// Judges a complete line, asking the person on the terminal where that is needed.
+    ///
+    /// The front end owns the terminal in line mode meanwhile; what was typed ahead is still
+    /// unread, so a prompt of the gate's must discard it first.
+    fn decide(&mut self, submission: &Submission<'_>) -> Decision;
+
+    /// A permitted line is about to run in the engine.
+    fn started(&mut self, submission: &Submission<'_>);
+
+    /// How long a permitted line may take in the engine before it is ended.
+    fn time_limit(&mut self) -> Option<Duration> {
+        None
+    }
+
+    /// Runs a line outside the engine, which lends a copy of its state and the terminal.
+    fn run_elsewhere(&mut self, submission: &Submission<'_>, borrowed: &Borrowed<'_>) -> Outcome;
+
+    /// What was decided last has come to its end: it ran, ran elsewhere, or was refused.
+    fn finished(&mut self, line: &[u8], outcome: &Outcome);
+
+    /// What the prompt shows about the policy for a directory.
+    fn standing(&mut self, cwd: &Path) -> Standing;
+
+    /// Finds older lines with what is known about them, oldest first, when somebody first
+    /// searches for one.
+    fn remembered(&mut self) -> Recall {
+        Box::new(Vec::new)
+    }
+
+    /// The engine reads its start-up files: the time for work that need not come first.
+    fn engine_starts(&mut self) {}
+
+    /// A prompt is about to be shown.
+    fn before_prompt(&mut self) {}
+
+    /// Completions that the engine cannot know, such as span ids: words for the last one given.
+    fn complete(&mut self, words: &[OsString]) -> Vec<OsString> {
+        let _ = words;
+        Vec::new()
+    }
+
+    /// The engine ended without being asked to; a new one is about to start.
+    fn engine_lost(&mut self, how: &str) {
+        let _ = how;
+    }
+}

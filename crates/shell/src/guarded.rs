@@ -1,0 +1,616 @@
+//! The judge of program starts inside worlds: the broker's answer, what is said about it, and
+//! what the trace keeps of it.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use substrate_broker::facts::{Seen, find_program};
+use substrate_broker::ground::Use;
+use substrate_broker::{Answer, Broker, Evaluation, Input, Origin, Request, Start};
+use substrate_command::{Cwd, Word};
+use substrate_policy::settings::ExecRecord;
+use substrate_sys::process_info;
+use substrate_trace::{
+    Component, Event, Mode, Outcome, Redactor, Retention, RuleRef, SpanId, SpanInfo, Verdict,
+    Writer, command_line, denial,
+};
+use substrate_world::guard::{ExecJudge, ExecVerdict, Program, ProgramStart, View};
+
+use crate::approval;
+use crate::copies::{self, Copies};
+use crate::notice::{Kind, Notices};
+use crate::session::Session;
+
+/// Most processes whose spans are remembered.
+const REMEMBERED: usize = 1 << 16;
+/// How far up the chain of parents is followed.
+const GENERATIONS: usize = 64;
+
+/// Judges program starts by the policies of a session.
+pub struct StartJudge {
+    broker: Broker,
+    notices: Notices,
+    search_path: OsString,
+    writer: Result<Writer, String>,
+    isolated: bool,
+    line: Mutex<Option<Arc<Running>>>,
+    copies: OnceLock<Copies>,
+    /// What was refused last: who looks for a program along `PATH` tries several files.
+    last: Mutex<Option<(i32, Vec<OsString>)>>,
+    spans: Mutex<HashMap<i32, SpanId>>,
+    front: Mutex<Option<Front>>,
+}
+
+/// Where questions go, and the bell that tells of them.
+struct Front {
+    questions: Sender<Question>,
+    bell: UnixStream,
+}
+
+/// A start that a person is to decide about.
+struct Question {
+    argv: Vec<OsString>,
+    cwd: PathBuf,
+    parents: Vec<String>,
+    evaluation: Evaluation,
+    span: SpanInfo,
+    reply: Sender<Result<(), String>>,
+}
+
+/// Questions about program starts, for whoever has the terminal.
+pub struct Questions {
+    waiting: Receiver<Question>,
+    bell: UnixStream,
+    search_path: OsString,
+}
+
+impl Questions {
+    /// Readable when a question waits.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Puts what waits to the person.
+    pub fn answer(&self, session: &Session) {
+        let mut rung = [0; 64];
+        let _ = (&self.bell).read(&mut rung);
+        while let Ok(question) = self.waiting.try_recv() {
+            let request = Request {
+                input: Input::Argv(&question.argv),
+                origin: Origin::Guard,
+                cwd: &question.cwd,
+                search_path: &self.search_path,
+                variables: &[],
+                aliases: &[],
+                isolate: false,
+            };
+            let answer = approval::settle_start(
+                session,
+                &request,
+                &question.evaluation,
+                &question.span,
+                &question.parents,
+            );
+            // Whoever asked may be gone.
+            let _ = question.reply.send(answer);
+        }
+    }
+}
+
+/// The line that programs are started for.
+struct Running {
+    span: SpanInfo,
+    /// Commands of the line that a person has agreed to, word by word, and where they run.
+    agreed: Vec<(PathBuf, Vec<Vec<u8>>)>,
+    /// The line ran under a profile that a person trusts in place of the session's policy.
+    replaced: bool,
+}
+
+impl StartJudge {
+    /// A judge for worlds in which writes are held back, or not.
+    pub(crate) fn new(
+        broker: Broker,
+        notices: Notices,
+        search_path: &OsStr,
+        writer: Result<Writer, String>,
+        isolated: bool,
+    ) -> StartJudge {
+        // Shims are not there inside, so what a name means is found behind them.
+        let home = &broker.home().path;
+        let real = fs::canonicalize(home).unwrap_or_else(|_| home.clone());
+        let visible = std::env::split_paths(search_path)
+            .filter(|directory| !directory.starts_with(home) && !directory.starts_with(&real));
+        StartJudge {
+            search_path: std::env::join_paths(visible).unwrap_or_else(|_| search_path.to_owned()),
+            broker,
+            notices,
+            writer,
+            isolated,
+            line: Mutex::default(),
+            copies: OnceLock::new(),
+            last: Mutex::default(),
+            spans: Mutex::default(),
+            front: Mutex::default(),
+        }
+    }
+
+    /// A judge for the worlds of replays, where commands look for programs along this path.
+    pub fn replaying(broker: &Broker, notices: Notices, search_path: &OsStr) -> StartJudge {
+        let redactor = Redactor::new(&broker.policy().settings().redact);
+        let writer = Writer::open_with(&broker.home().path, Retention::default(), redactor);
+        let writer = writer.map_err(|error| error.to_string());
+        Self::new(broker.clone(), notices, search_path, writer, true)
+    }
+
+    /// Has questions put to whoever holds what this returns; without it nobody can be asked.
+    pub fn questions(&self) -> io::Result<Questions> {
+        let (bell, ringing) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        ringing.set_nonblocking(true)?;
+        let (questions, waiting) = mpsc::channel();
+        *lock(&self.front) = Some(Front {
+            questions,
+            bell: ringing,
+        });
+        Ok(Questions {
+            waiting,
+            bell,
+            search_path: self.search_path.clone(),
+        })
+    }
+
+    /// Puts a start to the person; `None` when there is nobody.
+    fn put(&self, start: &ProgramStart<'_>, evaluation: Evaluation) -> Option<Result<(), String>> {
+        let (reply, answer) = mpsc::channel();
+        let question = Question {
+            argv: renamed(start.named.as_os_str(), &start.argv),
+            cwd: start.cwd.clone(),
+            parents: parents(start.thread),
+            span: self.span(start, &evaluation)?,
+            evaluation,
+            reply,
+        };
+        {
+            let front = lock(&self.front);
+            let front = front.as_ref()?;
+            front.questions.send(question).ok()?;
+            let _ = (&front.bell).write(&[1]);
+        }
+        answer.recv().ok()
+    }
+
+    /// Says which line is about to run. What a person agreed to in it is not asked about again.
+    pub fn begin_line(&self, span: &SpanInfo, evaluation: &Evaluation) {
+        let asked = matches!(evaluation.answer, Answer::Ask(..)) || !evaluation.approved.is_empty();
+        let profiles = evaluation.profiles.iter();
+        let replaced = profiles
+            .into_iter()
+            .any(|profile| profile.standing == Use::Replaced);
+        let agreed = if asked || replaced {
+            let invocations = evaluation.line.invocations.iter();
+            invocations
+                .filter_map(|invocation| {
+                    let place = place(&span.cwd, &invocation.cwd)?;
+                    Some((place, values(&invocation.argv)?))
+                })
+                .collect()
+        } else {
+            Vec::new()
+        };
+        *lock(&self.line) = Some(Arc::new(Running {
+            span: span.clone(),
+            agreed,
+            replaced,
+        }));
+        lock(&self.spans).clear();
+    }
+
+    fn evaluate<T>(
+        &self,
+        start: &ProgramStart<'_>,
+        then: impl FnOnce(&Request<'_>, Evaluation) -> T,
+    ) -> T {
+        let named = start.named.as_os_str();
+        let file = start.program.as_ref();
+        let seen = Inside {
+            named: named.as_bytes(),
+            file: file
+                .map_or(named, |program| program.path.as_os_str())
+                .as_bytes(),
+            view: start.view,
+            began: self.began(&start.cwd),
+        };
+        let also = self.other_names(start);
+        let argv = renamed(named, &start.argv);
+        let request = Request {
+            input: Input::Argv(&argv),
+            origin: Origin::Guard,
+            cwd: &start.cwd,
+            search_path: &self.search_path,
+            variables: &[],
+            aliases: &[],
+            isolate: false,
+        };
+        let evaluation = self.broker.evaluate_start(
+            &request,
+            Start {
+                seen: &seen,
+                also: &also,
+                own_network: self.broker.details().world.isolate_network,
+            },
+        );
+        then(&request, evaluation)
+    }
+
+    fn began(&self, cwd: &Path) -> PathBuf {
+        let line = lock(&self.line);
+        line.as_ref()
+            .map_or_else(|| cwd.to_owned(), |line| line.span.cwd.clone())
+    }
+
+    /// What a start also amounts to, besides the file that it names.
+    fn other_names(&self, start: &ProgramStart<'_>) -> Vec<Vec<OsString>> {
+        let mut all: Vec<Vec<OsString>> = Vec::new();
+        // Programs with many faces go by what they are called.
+        let called = start.argv.first().map(|name| Path::new(name.as_os_str()));
+        if let Some(name) = called.and_then(Path::file_name) {
+            let bytes = name.as_bytes();
+            let name = OsStr::from_bytes(bytes.strip_prefix(b"-").unwrap_or(bytes));
+            all.push(renamed(name, &start.argv));
+        }
+        // A link that the system itself has put there, as `sh`, means what it says.
+        if let Some(program) = &start.program
+            && !(copies::is_of_the_system(&start.named) && copies::is_of_the_system(&program.path))
+        {
+            all.extend(self.faces(program, &start.argv));
+        }
+        if let Some((program, argv)) = &start.interpreter {
+            all.push(argv.clone());
+            all.extend(self.faces(program, argv));
+        }
+        if let Some(loaded) = &start.loaded {
+            all.push(loaded.argv.clone());
+            let program = loaded.program.iter();
+            all.extend(program.flat_map(|program| self.faces(program, &loaded.argv)));
+        }
+        let git: Vec<Vec<OsString>> = all.iter().filter_map(|argv| as_git(argv)).collect();
+        all.extend(git);
+        let own = start
+            .named
+            .file_name()
+            .map(|name| renamed(name, &start.argv));
+        all.retain(|argv| Some(argv) != own.as_ref());
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    /// The names of a file: its own, and those of what it is a copy of.
+    fn faces(&self, program: &Program, argv: &[OsString]) -> Vec<Vec<OsString>> {
+        let mut names: Vec<&OsStr> = program.path.file_name().into_iter().collect();
+        if !copies::is_of_the_system(&program.path) {
+            names.extend(self.copies().names(program));
+        }
+        names.iter().map(|name| renamed(name, argv)).collect()
+    }
+
+    fn copies(&self) -> &Copies {
+        self.copies
+            .get_or_init(|| Copies::find(&self.search_path, &|name| self.broker.speaks_of(name)))
+    }
+
+    fn span(&self, start: &ProgramStart<'_>, evaluation: &Evaluation) -> Option<SpanInfo> {
+        let line = lock(&self.line).clone()?;
+        let parent = self.parent_span(start).unwrap_or(line.span.span_id);
+        let mut span = SpanInfo::new(Component::World, line.span.session_id, Some(parent));
+        let deciding = evaluation
+            .judgement
+            .deciding()
+            .filter(|_| evaluation.judgement.verdict != Verdict::Allow);
+        span.pid = start.thread.unsigned_abs();
+        span.world_id = Some(start.world);
+        span.policy_id = evaluation.policy.id.clone();
+        span.mode = evaluation.policy.mode;
+        span.profile = evaluation.profile_text();
+        span.agent_id = line.span.agent_id.clone();
+        span.cwd = start.cwd.clone();
+        span.argv = renamed(start.named.as_os_str(), &start.argv);
+        span.cmd = command_line(&span.argv);
+        span.verdict = Some(match evaluation.judgement.verdict {
+            Verdict::Allow if evaluation.judgement.isolate => Verdict::Isolate,
+            verdict => verdict,
+        });
+        span.rule = deciding.map(|reason| reason.rule.clone());
+        span.reason = deciding.and_then(|reason| reason.rule.reason.clone());
+        span.place = line.span.place;
+        Some(span)
+    }
+
+    /// The span of the nearest process above that has one; before an exec, also its own.
+    fn parent_span(&self, start: &ProgramStart<'_>) -> Option<SpanId> {
+        let spans = lock(&self.spans);
+        if spans.is_empty() {
+            return None;
+        }
+        let mut process = start.thread;
+        for _ in 0..GENERATIONS {
+            if let Some(span) = spans.get(&process) {
+                return Some(*span);
+            }
+            process = parent(process)?;
+        }
+        None
+    }
+
+    fn record(&self, event: &Event<'_>) -> Result<(), String> {
+        match &self.writer {
+            Ok(writer) => writer.write(event).map_err(|error| error.to_string()),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
+    /// Refuses a start: records it, and says which rule it was.
+    fn refuse(
+        &self,
+        start: &ProgramStart<'_>,
+        evaluation: &Evaluation,
+        rule: Option<&RuleRef>,
+        why: &str,
+    ) -> ExecVerdict {
+        let again = Some((start.thread, start.argv.clone()));
+        if std::mem::replace(&mut *lock(&self.last), again.clone()) == again {
+            return ExecVerdict::Deny(String::new());
+        }
+        if self.recorded(ExecRecord::Denied)
+            && let Some(span) = self.span(start, evaluation)
+        {
+            let _ = self.record(&Event::policy_violation(&span, Outcome::Deny));
+        }
+        let own = rule.and_then(|rule| rule.reason.as_deref());
+        let reason = match (own, why) {
+            (own, "") => own.unwrap_or("Command explicitly denied").to_owned(),
+            (None, why) => why.to_owned(),
+            (Some(own), why) => format!("{own}; {why}"),
+        };
+        ExecVerdict::Deny(
+            self.notices
+                .plain(Kind::Refused, &denial(&evaluation.policy.id, rule, &reason)),
+        )
+    }
+
+    /// Whether it can refuse something in a world of this mode, or has something to record.
+    pub fn has_a_say(&self, mode: Mode) -> bool {
+        mode == Mode::Enforce || self.recorded(ExecRecord::Denied)
+    }
+
+    /// Whether starts of this kind leave a span.
+    fn recorded(&self, kind: ExecRecord) -> bool {
+        match self.broker.details().trace.execs {
+            ExecRecord::All => true,
+            ExecRecord::Denied => kind == ExecRecord::Denied,
+            ExecRecord::Off => false,
+        }
+    }
+
+    fn allow(&self, start: &ProgramStart<'_>, evaluation: &Evaluation) -> ExecVerdict {
+        if let Some((outcome, rule)) = &evaluation.would
+            && self.recorded(ExecRecord::Denied)
+            && let Some(mut span) = self.span(start, evaluation)
+        {
+            span.rule = rule.clone();
+            let _ = self.record(&Event::policy_violation(&span, *outcome));
+        }
+        if !self.recorded(ExecRecord::All) {
+            return ExecVerdict::Allow;
+        }
+        let Some(span) = self.span(start, evaluation) else {
+            return ExecVerdict::Allow;
+        };
+        let mut spans = lock(&self.spans);
+        if spans.len() >= REMEMBERED {
+            spans.clear();
+        }
+        spans.insert(start.thread, span.span_id);
+        drop(spans);
+        match self.record(&Event::command_start(&span)) {
+            Err(error) if evaluation.policy.mode == Mode::Enforce => {
+                ExecVerdict::Deny(self.notices.plain(
+                    Kind::Failed,
+                    &format!("not started, because it cannot be recorded: {error}"),
+                ))
+            }
+            _ => ExecVerdict::Allow,
+        }
+    }
+
+    /// Whether a person has agreed to exactly these words, here, in the line that runs.
+    fn is_agreed(&self, start: &ProgramStart<'_>, denied: bool) -> bool {
+        let Some(line) = lock(&self.line).clone() else {
+            return false;
+        };
+        if denied && !line.replaced {
+            return false;
+        }
+        let file = start.program.as_ref();
+        let same_program = |typed: &[u8]| {
+            let typed = Path::new(OsStr::from_bytes(typed));
+            let found = if typed.as_os_str().as_bytes().contains(&b'/') {
+                start.view.real(&start.cwd.join(typed))
+            } else {
+                find_program(typed.as_os_str(), &self.search_path, &start.cwd)
+                    .and_then(|path| fs::canonicalize(path).ok())
+            };
+            found.is_some() && found == file.map(|file| file.path.clone())
+        };
+        line.agreed.iter().any(|(place, words)| {
+            let rest = start.argv.iter().skip(1).map(|word| word.as_bytes());
+            *place == start.cwd
+                && words.first().is_some_and(|typed| same_program(typed))
+                && words.iter().skip(1).map(Vec::as_slice).eq(rest)
+        })
+    }
+}
+
+impl StartJudge {
+    fn refused_by_person(&self, start: &ProgramStart<'_>, why: &str) -> ExecVerdict {
+        self.evaluate(start, |_, evaluation| {
+            let rule = evaluation.judgement.deciding().map(|reason| &reason.rule);
+            self.refuse(start, &evaluation, rule, why)
+        })
+    }
+}
+
+impl ExecJudge for StartJudge {
+    fn judge(&self, start: &ProgramStart<'_>) -> ExecVerdict {
+        self.evaluate(start, |_, evaluation| {
+            let rule = match &evaluation.answer {
+                Answer::Deny(_) if self.is_agreed(start, true) => None,
+                Answer::Deny(rule) => return self.refuse(start, &evaluation, rule.as_ref(), ""),
+                Answer::Ask(..) if self.is_agreed(start, false) => None,
+                Answer::Ask(..) => return ExecVerdict::Ask,
+                Answer::Allow(_) => evaluation.judgement.deciding().map(|reason| &reason.rule),
+            };
+            let enforced = evaluation.policy.mode == Mode::Enforce;
+            if enforced
+                && start
+                    .loaded
+                    .as_ref()
+                    .is_some_and(|loaded| loaded.program.is_none())
+            {
+                let why = "a loader whose program cannot be told; name it by its path";
+                return self.refuse(start, &evaluation, None, why);
+            }
+            if evaluation.judgement.isolate && enforced && !self.isolated {
+                return self.refuse(
+                    start,
+                    &evaluation,
+                    rule,
+                    "the policy runs this in a world of its own: run it as its own line",
+                );
+            }
+            self.allow(start, &evaluation)
+        })
+    }
+
+    fn ask(&self, start: &ProgramStart<'_>) -> ExecVerdict {
+        self.evaluate(start, |request, evaluation| {
+            let Some(question) = &evaluation.question else {
+                return ExecVerdict::Deny(
+                    self.notices
+                        .plain(Kind::Refused, "this needs a person's approval"),
+                );
+            };
+            let hint = format!(
+                "this needs a person's approval, which cannot be asked for here. To approve it, a person can run: {}",
+                approval::grant_command(&self.broker, request, question)
+            );
+            if lock(&self.front).is_none() {
+                let rule = evaluation.judgement.deciding().map(|reason| &reason.rule);
+                return self.refuse(start, &evaluation, rule, &hint);
+            }
+            match self.put(start, evaluation) {
+                Some(Ok(())) => ExecVerdict::Allow,
+                Some(Err(why)) => self.refused_by_person(start, &why),
+                None => self.refused_by_person(start, &hint),
+            }
+        })
+    }
+}
+
+/// The files of a world, for the broker.
+struct Inside<'a> {
+    named: &'a [u8],
+    file: &'a [u8],
+    view: &'a View,
+    began: PathBuf,
+}
+
+impl Seen for Inside<'_> {
+    fn program(&self) -> (&[u8], &[u8]) {
+        (self.named, self.file)
+    }
+
+    fn real(&self, path: &Path) -> Option<PathBuf> {
+        self.view.real(path)
+    }
+
+    fn began(&self) -> &Path {
+        &self.began
+    }
+}
+
+/// The words, when all of them are known.
+fn values(words: &[Word]) -> Option<Vec<Vec<u8>>> {
+    let values = words.iter().map(|word| word.value().map(<[u8]>::to_vec));
+    values.collect()
+}
+
+/// The directory that a command of a line runs in, links resolved.
+fn place(start: &Path, cwd: &Cwd) -> Option<PathBuf> {
+    let path = match cwd {
+        Cwd::Start => start.to_owned(),
+        Cwd::Unknown => return None,
+        Cwd::Moved(steps) => values(steps)?.iter().fold(start.to_owned(), |at, step| {
+            at.join(OsStr::from_bytes(step))
+        }),
+    };
+    fs::canonicalize(path).ok()
+}
+
+/// `git-push …` as `git push …`.
+fn as_git(argv: &[OsString]) -> Option<Vec<OsString>> {
+    let command = argv.first()?.as_bytes().strip_prefix(b"git-")?;
+    let mut words = renamed(OsStr::new("git"), argv);
+    words.insert(1, OsStr::from_bytes(command).to_owned());
+    Some(words)
+}
+
+/// The arguments with another name in front.
+fn renamed(name: &OsStr, argv: &[OsString]) -> Vec<OsString> {
+    std::iter::once(name.to_owned())
+        .chain(argv.iter().skip(1).cloned())
+        .collect()
+}
+
+/// The commands above a process, the nearest first, up to the world's first process.
+fn parents(process: i32) -> Vec<String> {
+    const SHOWN: usize = 8;
+    let mut all = Vec::new();
+    let mut at = process;
+    while all.len() < SHOWN {
+        let words = fs::read(format!("/proc/{at}/cmdline")).unwrap_or_default();
+        let name = fs::read_to_string(format!("/proc/{at}/comm")).unwrap_or_default();
+        if words.is_empty() || name.trim_end() == "substrate-world" {
+            break;
+        }
+        let words: Vec<&OsStr> = words
+            .strip_suffix(b"\0")
+            .unwrap_or(&words)
+            .split(|byte| *byte == 0)
+            .map(OsStr::from_bytes)
+            .collect();
+        all.push(command_line(&words).to_string_lossy().into_owned());
+        match parent(at) {
+            Some(next) => at = next,
+            None => break,
+        }
+    }
+    all
+}
+
+fn parent(process: i32) -> Option<i32> {
+    let parent = process_info::parent(process.unsigned_abs()).ok()?;
+    i32::try_from(parent).ok().filter(|parent| *parent > 1)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

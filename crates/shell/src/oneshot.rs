@@ -1,0 +1,451 @@
+//! The path of a line that is run once: `-c`, a script, `run -- ARGV`.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use substrate_broker::facts::find_program;
+use substrate_broker::{Answer, Evaluation, Input, Origin, Request};
+use substrate_command::{is_builtin, is_keyword};
+use substrate_policy::terms::Place;
+use substrate_sys::environment;
+use substrate_sys::supervise::{self, Ending, Program};
+use substrate_trace::{Completion, Event, RuleRef, SpanInfo, command_line};
+
+use crate::approval;
+use crate::contained::{self, Contained};
+use crate::isolation::Isolation;
+use crate::notice::Kind;
+use crate::preview::Trial;
+use crate::recording::{self, Recording};
+use crate::session::Session;
+use crate::snapshot::Before;
+
+/// The command was refused.
+pub const DENIED: i32 = 126;
+/// There is no such command.
+pub const NOT_FOUND: i32 = 127;
+/// Substrate itself failed.
+pub const FAILED: i32 = 125;
+
+/// What is to be run.
+#[derive(Debug)]
+pub enum Job {
+    /// A line, as after `-c`, with the options and positional parameters that the shell gets.
+    Line {
+        /// The line.
+        text: OsString,
+        /// Options for the shell: `-l`, `-e`, …
+        options: Vec<OsString>,
+        /// `$0` and the positional parameters.
+        parameters: Vec<OsString>,
+    },
+    /// A script file and its arguments.
+    Script {
+        /// The file, as typed.
+        path: OsString,
+        /// Options for the shell.
+        options: Vec<OsString>,
+        /// The positional parameters.
+        parameters: Vec<OsString>,
+    },
+    /// A program and its arguments; no shell reads them.
+    Argv(Vec<OsString>),
+}
+
+/// Runs a job on the terms that the broker sets, and answers how it ended. With `isolation` it
+/// runs in a fresh world, whatever the policy says.
+pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Path) -> Ending {
+    let judged = match job.judged_text() {
+        Ok(text) => text,
+        Err((status, message)) => {
+            session.notices.say(Kind::Failed, &message);
+            return Ending::Exit(status);
+        }
+    };
+    let search_path = session.search_path();
+    let request = Request {
+        input: match job {
+            Job::Argv(argv) => Input::Argv(argv),
+            Job::Line { .. } | Job::Script { .. } => Input::Line(&judged),
+        },
+        origin: match job {
+            Job::Script { .. } => Origin::Script,
+            Job::Line { .. } | Job::Argv(_) => Origin::OneShot,
+        },
+        cwd,
+        search_path: &search_path,
+        variables: &[],
+        aliases: &[],
+        isolate: isolation.is_some(),
+    };
+    let evaluation = session.broker.evaluate(&request);
+    session.heed_policy_changes();
+    let (cmd, argv) = job.recorded();
+    let mut span = session.span(&evaluation, cmd, argv, cwd);
+
+    let terms = match &evaluation.answer {
+        Answer::Allow(terms) => terms,
+        Answer::Deny(rule) => return refuse(session, &span, rule.as_ref(), ""),
+        Answer::Ask(terms, rule) => {
+            let line = match request.input {
+                Input::Line(line) => Some(line),
+                Input::Argv(_) => None,
+            };
+            let trial =
+                line.and_then(|line| Trial::of(session, line, cwd, &evaluation, &span, &[]));
+            let trial = trial.as_ref().filter(|_| matches!(job, Job::Line { .. }));
+            match approval::settle_trying(session, &request, &evaluation, &span, trial) {
+                Ok(Some(preview)) => return preview.apply(session, span),
+                Ok(None) => terms,
+                Err(why) => return refuse(session, &span, rule.as_ref(), &why),
+            }
+        }
+    };
+    approval::note_remembered(session, &evaluation, &span);
+    if let Some((outcome, rule)) = &evaluation.would {
+        span.rule = rule.clone();
+        session.record_or_warn(&Event::policy_violation(&span, *outcome));
+    }
+    let target = match job.target(&evaluation, session, &search_path, cwd) {
+        Ok(target) => target,
+        Err((status, message)) => {
+            session.notices.say(Kind::Failed, &message);
+            let done = Completion {
+                exit: Some(status),
+                ..Completion::default()
+            };
+            session.record_or_warn(&Event::command_complete(&span, &done));
+            return Ending::Exit(status);
+        }
+    };
+    let before = Before::take(session, &mut span);
+    if before.is_some() || terms.place != Place::Direct {
+        let program = Path::new(OsStr::from_bytes(target.path.as_bytes()));
+        recording::circumstances(session, &evaluation, program, &mut span);
+    }
+    let (spec, isolated) = match &terms.place {
+        Place::Direct => return direct(session, &target, &evaluation, span, before),
+        Place::Isolated(spec) => (spec.as_ref(), true),
+        Place::Session(spec) => (spec.as_ref(), false),
+    };
+    let narrowed = isolation.map(|isolation| isolation.narrow(spec));
+    let contained = Contained {
+        program: &target.path,
+        argv: &target.argv,
+        cwd,
+        evaluation: &evaluation,
+        spec: narrowed.as_ref().unwrap_or(spec),
+        isolated,
+        isolation,
+        descriptors: &[],
+    };
+    contained::run(session, &contained, span, before)
+}
+
+fn refuse(session: &Session, span: &SpanInfo, rule: Option<&RuleRef>, why: &str) -> Ending {
+    session.refuse(span, rule, why);
+    Ending::Exit(DENIED)
+}
+
+/// Runs a job on the host, as any shell would.
+fn direct(
+    session: &Session,
+    target: &Target,
+    evaluation: &Evaluation,
+    mut span: SpanInfo,
+    before: Option<Before>,
+) -> Ending {
+    span.place = Some("direct");
+    if !session.record_start(&span) {
+        return Ending::Exit(FAILED);
+    }
+    let env = session.child_env(&span);
+    let recording = Recording::begin(session, false);
+    let started = Instant::now();
+    let result = supervise::run(
+        &Program {
+            path: &target.path,
+            argv: &target.argv,
+            env: &env,
+        },
+        |_| (),
+    );
+    let duration = started.elapsed();
+    let output = recording.finish(session);
+    let ending = match result {
+        Ok(ending) => ending,
+        Err(error) => {
+            let (status, text) = start_failure(&error, &target.shown);
+            session.notices.say(Kind::Failed, &text);
+            Ending::Exit(status)
+        }
+    };
+    let done = Completion {
+        exit: Some(ending.status()),
+        signal: match ending {
+            Ending::Signal(signal) => Some(signal),
+            Ending::Exit(_) => None,
+        },
+        duration,
+        fs_diff: before.and_then(Before::changes),
+        output,
+        ..Completion::default()
+    };
+    record_builtins(session, evaluation, &span, &span.cwd);
+    session.record_or_warn(&Event::command_complete(&span, &done));
+    ending
+}
+
+/// Builtins change the shell, not the machine; each leaves a span of its own under the line's.
+pub(crate) fn record_builtins(
+    session: &Session,
+    evaluation: &Evaluation,
+    line: &SpanInfo,
+    cwd: &Path,
+) {
+    for invocation in &evaluation.line.invocations {
+        let name = invocation.argv.first().and_then(|word| word.value());
+        if !name.is_some_and(is_builtin) || !invocation.via.is_empty() {
+            continue;
+        }
+        let words: Vec<OsString> = invocation
+            .argv
+            .iter()
+            .map(|word| OsString::from_vec(word.text().into_owned()))
+            .collect();
+        let mut span = session.span(evaluation, command_line(&words), words, cwd);
+        span.parent_span = Some(line.span_id);
+        span.replay = None;
+        session.record_or_warn(&Event::builtin_command(&span, &Completion::default()));
+    }
+}
+
+/// The program that is started for a job.
+struct Target {
+    path: CString,
+    argv: Vec<CString>,
+    shown: String,
+}
+
+type Refusal = (i32, String);
+
+impl Job {
+    /// The text that is judged.
+    fn judged_text(&self) -> Result<Vec<u8>, Refusal> {
+        match self {
+            Job::Line { text, .. } => Ok(text.as_bytes().to_vec()),
+            Job::Script { path, .. } => std::fs::read(path).map_err(|error| {
+                let status = if error.kind() == std::io::ErrorKind::NotFound {
+                    NOT_FOUND
+                } else {
+                    DENIED
+                };
+                (
+                    status,
+                    format!("{}: {}", path.display(), plain_error(&error)),
+                )
+            }),
+            Job::Argv(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// What the trace shows: the line, or the exact words.
+    fn recorded(&self) -> (OsString, Vec<OsString>) {
+        match self {
+            Job::Line {
+                text,
+                options,
+                parameters,
+            } if options.is_empty() && parameters.is_empty() => (text.clone(), Vec::new()),
+            Job::Line {
+                text,
+                options,
+                parameters,
+            } => {
+                let mut argv = vec![OsString::from("bash")];
+                argv.extend(options.iter().cloned());
+                argv.extend([OsString::from("-c"), text.clone()]);
+                argv.extend(parameters.iter().cloned());
+                (text.clone(), argv)
+            }
+            Job::Script {
+                path, parameters, ..
+            } => {
+                let mut argv = vec![OsString::from("bash"), path.clone()];
+                argv.extend(parameters.iter().cloned());
+                (command_line(&argv), argv)
+            }
+            Job::Argv(argv) => (command_line(argv), argv.clone()),
+        }
+    }
+
+    fn target(
+        &self,
+        evaluation: &Evaluation,
+        session: &Session,
+        search_path: &OsStr,
+        cwd: &Path,
+    ) -> Result<Target, Refusal> {
+        match self {
+            Job::Argv(argv) => program(argv, search_path, cwd),
+            Job::Line {
+                options,
+                parameters,
+                ..
+            } if options.is_empty() && parameters.len() <= 1 => {
+                match plain_command(evaluation, session) {
+                    Some(argv) => program(&argv, search_path, cwd),
+                    None => self.shell(),
+                }
+            }
+            Job::Line { .. } | Job::Script { .. } => self.shell(),
+        }
+    }
+
+    /// The user's bash, or `/bin/sh` where there is none.
+    fn shell(&self) -> Result<Target, Refusal> {
+        let path = shell_path().ok_or_else(|| {
+            (
+                FAILED,
+                "there is neither bash nor sh on this machine".to_owned(),
+            )
+        })?;
+        let name = path.file_name().unwrap_or_default().to_owned();
+        let is_bash = name == "bash";
+        let mut argv = vec![name];
+        match self {
+            Job::Line {
+                text,
+                options,
+                parameters,
+            } => {
+                argv.extend(understood(options, is_bash));
+                argv.extend([OsString::from("-c"), text.clone()]);
+                argv.extend(parameters.iter().cloned());
+            }
+            Job::Script {
+                path,
+                options,
+                parameters,
+            } => {
+                argv.extend(understood(options, is_bash));
+                argv.push(OsString::from("--"));
+                argv.push(path.clone());
+                argv.extend(parameters.iter().cloned());
+            }
+            Job::Argv(words) => argv.extend(words.iter().cloned()),
+        }
+        target(&path, &argv)
+    }
+}
+
+/// The options that a shell understands: one that is not bash knows the letters, and no long options.
+fn understood(options: &[OsString], is_bash: bool) -> Vec<OsString> {
+    let mut all = Vec::new();
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        if is_bash || !option.as_bytes().starts_with(b"--") {
+            all.push(option.clone());
+        } else if option == "--rcfile" {
+            options.next();
+        }
+    }
+    all
+}
+
+/// The shell that runs what is not a plain command.
+pub fn shell_path() -> Option<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    let is_program = |path: &PathBuf| {
+        std::fs::metadata(path)
+            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    [
+        "/bin/bash",
+        "/usr/bin/bash",
+        "/usr/local/bin/bash",
+        "/bin/sh",
+    ]
+    .map(PathBuf::from)
+    .into_iter()
+    .find(is_program)
+}
+
+/// The words of a line that needs no shell: one literal command whose name means nothing to bash.
+fn plain_command(evaluation: &Evaluation, session: &Session) -> Option<Vec<OsString>> {
+    let argv = evaluation.line.plain.as_ref()?;
+    let name = argv.first()?;
+    let function = [b"BASH_FUNC_", name.as_slice(), b"%%="].concat();
+    let known_to_bash = is_builtin(name)
+        || is_keyword(name)
+        || session
+            .env
+            .iter()
+            .any(|entry| entry.as_bytes().starts_with(&function))
+        || environment::get(&session.env, "BASH_ENV").is_some()
+        || reads_rc_for_ssh(&session.env);
+    (!known_to_bash).then(|| {
+        argv.iter()
+            .map(|word| OsString::from_vec(word.clone()))
+            .collect()
+    })
+}
+
+/// Whether bash would read `~/.bashrc` for a command, as it does for the first shell below an ssh login:
+/// what people set there counts for `ssh host command`.
+fn reads_rc_for_ssh(env: &[CString]) -> bool {
+    let set = |name| environment::get(env, name).is_some();
+    let level = environment::get(env, "SHLVL").and_then(|level| {
+        let text = std::str::from_utf8(level).ok()?;
+        text.trim().parse::<i64>().ok()
+    });
+    (set("SSH_CLIENT") || set("SSH2_CLIENT")) && level.unwrap_or(0) < 1
+}
+
+fn program(argv: &[OsString], search_path: &OsStr, cwd: &Path) -> Result<Target, Refusal> {
+    let name = argv
+        .first()
+        .ok_or_else(|| (2, "there is no command to run".to_owned()))?;
+    match find_program(name, search_path, cwd) {
+        Some(path) => target(&path, argv),
+        None if name.as_bytes().contains(&b'/') && Path::new(name).is_dir() => {
+            Err((DENIED, format!("{}: Is a directory", name.display())))
+        }
+        None if name.as_bytes().contains(&b'/') => Err((
+            NOT_FOUND,
+            format!("{}: No such file or directory", name.display()),
+        )),
+        None => Err((NOT_FOUND, format!("{}: command not found", name.display()))),
+    }
+}
+
+fn target(path: &Path, argv: &[OsString]) -> Result<Target, Refusal> {
+    let c_string = |text: &OsStr| {
+        CString::new(text.as_bytes()).map_err(|_| (2, "an argument contains a NUL byte".to_owned()))
+    };
+    Ok(Target {
+        path: c_string(path.as_os_str())?,
+        argv: argv
+            .iter()
+            .map(|word| c_string(word))
+            .collect::<Result<_, _>>()?,
+        shown: path.display().to_string(),
+    })
+}
+
+fn start_failure(error: &std::io::Error, shown: &str) -> (i32, String) {
+    let status = if error.kind() == std::io::ErrorKind::NotFound {
+        NOT_FOUND
+    } else {
+        DENIED
+    };
+    (status, format!("{shown}: {}", plain_error(error)))
+}
+
+/// The system's words without Rust's `(os error 2)`.
+fn plain_error(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}

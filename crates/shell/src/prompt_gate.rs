@@ -1,0 +1,462 @@
+//! The gate behind the prompt: judges typed lines by the broker and records what became of them.
+
+use std::ffi::{CString, OsString};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use substrate_broker::person;
+use substrate_broker::{Answer, Evaluation, Input, Origin, Request};
+use substrate_policy::terms::{Place, WorldSpec};
+use substrate_sys::memfd;
+use substrate_sys::supervise::Ending;
+use substrate_trace::{Completion, Enforced, Event, PARENT_SPAN_VAR, SpanInfo};
+
+use crate::approval;
+use crate::contained::{self, Contained};
+use crate::gate::{
+    Borrowed, Decision, Gate, Hint, Names, Outcome, Recall, Standing, Submission, Verdict,
+};
+use crate::notice::{Announcer, Kind};
+use crate::oneshot::{self, DENIED, FAILED};
+use crate::past;
+use crate::preview::{self, Preview, Trial};
+use crate::recording;
+use crate::session::Session;
+use crate::session_world::Quarters;
+use crate::settle;
+use crate::snapshot::Before;
+use crate::watch::Watch;
+
+/// What Substrate's own commands do at the prompt.
+pub trait OwnCommands {
+    /// Carries out a whole line that only the front end may carry out, such as an approval; `None`
+    /// for every other line.
+    fn carry_out(&self, session: &Session, line: &[u8], cwd: &Path) -> Option<Ending>;
+
+    /// Words that can stand in place of the last one given, if the first names Substrate.
+    fn complete(&self, session: &Session, words: &[OsString]) -> Vec<OsString>;
+}
+
+/// Judges and records for the front end.
+pub struct PromptGate<'s> {
+    session: &'s Session,
+    own: &'s dyn OwnCommands,
+    quarters: &'s Quarters,
+    announcer: Announcer,
+    watch: Option<Watch>,
+    /// The line that was decided last, until it has come to its end.
+    current: Option<(SpanInfo, Evaluation)>,
+    /// When it got the terminal.
+    began: Option<Instant>,
+    /// The project before that line.
+    before: Option<Before>,
+    /// What was tried of it and approved, to be applied instead of being run.
+    preview: Option<Preview>,
+}
+
+impl<'s> PromptGate<'s> {
+    /// A gate for the lines of this session.
+    pub fn new(
+        session: &'s Session,
+        own: &'s dyn OwnCommands,
+        quarters: &'s Quarters,
+        announcer: Announcer,
+    ) -> Self {
+        Self {
+            session,
+            own,
+            quarters,
+            announcer,
+            watch: None,
+            current: None,
+            began: None,
+            before: None,
+            preview: None,
+        }
+    }
+
+    fn evaluate(&self, line: &[u8], cwd: &Path, names: &Names) -> Evaluation {
+        let aliases = bytes(&names.aliases);
+        let search_path = self.search_path(names);
+        self.session
+            .broker
+            .evaluate(&request(line, cwd, &search_path, &aliases))
+    }
+
+    /// Where the engine looks for programs, which start-up files may have changed.
+    fn search_path(&self, names: &Names) -> OsString {
+        let told = names.search_path.clone();
+        told.unwrap_or_else(|| self.session.search_path())
+    }
+}
+
+impl PromptGate<'_> {
+    /// A full disk must be repairable: a person may let one line run that leaves no trace.
+    fn runs_unrecorded(&self) -> bool {
+        self.session.barrier().is_none() && settle::confirm("run this line unrecorded?")
+    }
+
+    /// Whether a line that belongs in the session's world may run in the engine as that now is; an
+    /// error says why not.
+    fn fits(&self, spec: &WorldSpec) -> Result<(), String> {
+        match self.quarters {
+            Quarters::World(world) => world.fit(spec),
+            Quarters::Refused(why) => Err(why.clone()),
+            Quarters::Beside => Err(
+                "the policy wants lines in a session world, and this shell was started without one; \
+                 leave it with `exit` and start a new one"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// A machine without worlds must be repairable: a person may let one line run that nothing holds.
+    fn runs_unheld(&self, span: &SpanInfo) -> bool {
+        let agreed = matches!(self.quarters, Quarters::Refused(_))
+            && self.session.barrier().is_none()
+            && settle::confirm("run this line all the same, outside a world?");
+        if agreed {
+            approval::record(
+                self.session,
+                span,
+                substrate_trace::Answer::Once,
+                None,
+                false,
+            );
+        }
+        agreed
+    }
+}
+
+fn request<'a>(
+    line: &'a [u8],
+    cwd: &'a Path,
+    search_path: &'a std::ffi::OsStr,
+    aliases: &'a [(Vec<u8>, Vec<u8>)],
+) -> Request<'a> {
+    Request {
+        input: Input::Line(line),
+        origin: Origin::Prompt,
+        cwd,
+        search_path,
+        variables: &[],
+        aliases,
+        isolate: false,
+    }
+}
+
+fn bytes(pairs: &[(OsString, OsString)]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    pairs
+        .iter()
+        .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
+        .collect()
+}
+
+impl Gate for PromptGate<'_> {
+    fn hint(&mut self, line: &[u8], cwd: &Path, names: &Names) -> Option<Hint> {
+        let evaluation = self.evaluate(line, cwd, names);
+        let verdict = match evaluation.judgement.verdict {
+            substrate_trace::Verdict::Allow if evaluation.judgement.isolate => Verdict::Isolate,
+            substrate_trace::Verdict::Allow => return None,
+            substrate_trace::Verdict::Isolate => Verdict::Isolate,
+            substrate_trace::Verdict::Ask => Verdict::Ask,
+            substrate_trace::Verdict::Deny => Verdict::Deny,
+        };
+        let rule = &evaluation.judgement.deciding()?.rule;
+        let mode = if evaluation.would.is_some() {
+            "would "
+        } else {
+            ""
+        };
+        let name = match verdict {
+            Verdict::Deny => "deny",
+            Verdict::Ask => "ask",
+            Verdict::Isolate | Verdict::Allow => "isolate",
+        };
+        let note = format!("{mode}{name}: {}", rule.pattern);
+        Some(Hint {
+            verdict,
+            note: note.chars().filter(|c| !c.is_control()).take(60).collect(),
+            unclear: !evaluation.line.complete(),
+        })
+    }
+
+    fn decide(&mut self, submission: &Submission<'_>) -> Decision {
+        person::engine_waits(u32::try_from(submission.engine).unwrap_or_default());
+        let own = self.own;
+        if let Some(ending) = own.carry_out(self.session, submission.line, submission.cwd) {
+            return told(ending.status());
+        }
+        let aliases = bytes(&submission.names.aliases);
+        let search_path = self.search_path(submission.names);
+        let request = request(submission.line, submission.cwd, &search_path, &aliases);
+        let evaluation = self.session.broker.evaluate(&request);
+        self.session.heed_policy_changes();
+        let line = OsString::from_vec(submission.line.to_vec());
+        let mut span = self
+            .session
+            .span(&evaluation, line, Vec::new(), submission.cwd);
+        let refused = |span: &SpanInfo, rule: Option<&substrate_trace::RuleRef>, why: &str| {
+            self.session.refuse(span, rule, why);
+            told(DENIED)
+        };
+        let terms = match &evaluation.answer {
+            Answer::Allow(terms) => terms,
+            Answer::Deny(rule) => return refused(&span, rule.as_ref(), ""),
+            Answer::Ask(terms, rule) => {
+                let names = submission.names;
+                let aliases = names.aliases.iter().map(|(name, _)| name);
+                let known = preview::names(names.functions.iter().chain(aliases));
+                let trial = Trial::of(
+                    self.session,
+                    submission.line,
+                    submission.cwd,
+                    &evaluation,
+                    &span,
+                    &known,
+                );
+                let settled = approval::settle_trying(
+                    self.session,
+                    &request,
+                    &evaluation,
+                    &span,
+                    trial.as_ref(),
+                );
+                match settled {
+                    Ok(preview) => {
+                        self.preview = preview;
+                        terms
+                    }
+                    Err(why) => return refused(&span, rule.as_ref(), &why),
+                }
+            }
+        };
+        approval::note_remembered(self.session, &evaluation, &span);
+        if let Some((outcome, rule)) = &evaluation.would {
+            span.rule = rule.clone();
+            self.session
+                .record_or_warn(&Event::policy_violation(&span, *outcome));
+        }
+        // A line of builtins alone changes nothing that a snapshot would show.
+        self.before = match starts_nothing(&evaluation) {
+            true => None,
+            false => Before::take(self.session, &mut span),
+        };
+        if let Some(shell) = self.before.as_ref().and_then(|_| oneshot::shell_path()) {
+            recording::circumstances(self.session, &evaluation, &shell, &mut span);
+        }
+        let decision = match &terms.place {
+            Place::Isolated(_) => Decision::Elsewhere,
+            _ if self.preview.is_some() => Decision::Elsewhere,
+            place => {
+                if let Place::Session(spec) = place
+                    && let Err(why) = self.fits(spec)
+                    && !starts_nothing(&evaluation)
+                {
+                    self.session.notices.say(Kind::Failed, &why);
+                    if !self.runs_unheld(&span) {
+                        return told(FAILED);
+                    }
+                }
+                match self.quarters.world() {
+                    Some(world) => {
+                        span.place = Some("session");
+                        span.world_id = Some(world.id());
+                        world.begin(&span, &evaluation);
+                    }
+                    None => span.place = Some("direct"),
+                }
+                if !self.session.record_start(&span) && !self.runs_unrecorded() {
+                    return told(FAILED);
+                }
+                let parent = self.session.parent_of(&span);
+                Decision::Run {
+                    exports: vec![(PARENT_SPAN_VAR, parent)],
+                }
+            }
+        };
+        self.current = Some((span, evaluation));
+        decision
+    }
+
+    /// The start was recorded when the line was decided, before anything of it could run.
+    fn started(&mut self, _: &Submission<'_>) {
+        self.began = Some(Instant::now());
+    }
+
+    fn time_limit(&mut self) -> Option<Duration> {
+        self.quarters.world()?.time_limit()
+    }
+
+    fn run_elsewhere(&mut self, submission: &Submission<'_>, borrowed: &Borrowed<'_>) -> Outcome {
+        let started = Instant::now();
+        let before = self.before.take();
+        let status = match (self.current.take(), self.preview.take()) {
+            (Some((span, _)), Some(preview)) => preview.apply(self.session, span).status(),
+            (Some((span, evaluation)), None) => isolated(
+                self.session,
+                submission,
+                borrowed,
+                span,
+                &evaluation,
+                before,
+            ),
+            (None, _) => FAILED,
+        };
+        Outcome {
+            status,
+            duration: started.elapsed(),
+            cwd: submission.cwd.to_owned(),
+            ended: false,
+        }
+    }
+
+    fn finished(&mut self, _: &[u8], outcome: &Outcome) {
+        // A refused line has left its violation, an isolated one was recorded where it ran.
+        let Some((span, evaluation)) = self.current.take() else {
+            return;
+        };
+        if span.place.is_none() {
+            return;
+        }
+        oneshot::record_builtins(self.session, &evaluation, &span, &span.cwd);
+        let mut done = Completion {
+            exit: Some(outcome.status),
+            duration: outcome.duration,
+            fs_diff: self.before.take().and_then(Before::changes),
+            ..Completion::default()
+        };
+        if let Some(world) = self.quarters.world() {
+            let used = world.used();
+            let mut limits = used.limits;
+            let began = self.began.take();
+            if let (Some(began), Some(limit)) = (began, world.time_limit())
+                && began.elapsed() >= limit
+            {
+                limits.push("time");
+            }
+            contained::tell_limits(self.session, &span, &limits);
+            let spec = world.spec();
+            contained::tell_switches(self.session, &evaluation, &spec, outcome.status);
+            done.enforced = Some(world.enforced());
+            done.scopes_used = used.scopes.into_iter().map(OsString::from).collect();
+            done.net = used.net;
+        }
+        if let Quarters::Refused(why) = self.quarters {
+            done.enforced = Some(Enforced {
+                degraded: vec![format!("no world: {why}")],
+                ..Enforced::default()
+            });
+        }
+        self.session
+            .record_or_warn(&Event::command_complete(&span, &done));
+    }
+
+    fn standing(&mut self, cwd: &Path) -> Standing {
+        // An empty line is judged by whatever governs the directory.
+        let here = self.evaluate(b"", cwd, &Names::default());
+        Standing {
+            policy: here.policy.id.clone(),
+            mode: here.policy.mode.as_str().to_owned(),
+            level: match (self.quarters, here.policy.mode) {
+                (Quarters::World(world), _) => Some(world.enforced().level.as_str().to_owned()),
+                (_, substrate_trace::Mode::Enforce) => Some("none".to_owned()),
+                (_, substrate_trace::Mode::Observe) => None,
+            },
+        }
+    }
+
+    /// Lines of the trace that a person typed, which no start of the shell waits for.
+    fn remembered(&mut self) -> Recall {
+        let home = self.session.broker.home().path.clone();
+        Box::new(move || past::lines(&home))
+    }
+
+    fn complete(&mut self, words: &[OsString]) -> Vec<OsString> {
+        self.own.complete(self.session, words)
+    }
+
+    fn engine_starts(&mut self) {
+        // Without a watch, changes are told with the next line.
+        self.watch = self.session.watch_policies(&self.announcer).ok();
+    }
+
+    fn before_prompt(&mut self) {
+        self.session.heed_policy_changes();
+    }
+}
+
+/// The line does not run, and the person has been told why.
+fn told(status: i32) -> Decision {
+    Decision::Refuse {
+        message: String::new(),
+        status,
+    }
+}
+
+/// Builtins and functions of the line alone start no program and need no world.
+fn starts_nothing(evaluation: &Evaluation) -> bool {
+    evaluation.line.complete()
+        && evaluation.line.invocations.iter().all(|invocation| {
+            let name = invocation
+                .argv
+                .first()
+                .and_then(|word| word.value())
+                .unwrap_or_default();
+            invocation.argv.is_empty()
+                || matches!(
+                    name,
+                    b"cd" | b"exit" | b"logout" | b"pwd" | b"export" | b"alias" | b"substrate"
+                )
+        })
+}
+
+/// Runs a line in a world, from a copy of the engine's state.
+fn isolated(
+    session: &Session,
+    submission: &Submission<'_>,
+    borrowed: &Borrowed<'_>,
+    span: SpanInfo,
+    evaluation: &Evaluation,
+    before: Option<Before>,
+) -> i32 {
+    let (Answer::Allow(terms) | Answer::Ask(terms, _)) = &evaluation.answer else {
+        return FAILED;
+    };
+    let Place::Isolated(spec) = &terms.place else {
+        return FAILED;
+    };
+    // A file in memory, because the state of a shell is often longer than an argument may be.
+    let program = memfd::sealed(c"line", &borrowed.state.program(submission.line));
+    let shell =
+        oneshot::shell_path().and_then(|path| CString::new(path.into_os_string().into_vec()).ok());
+    let (Some(shell), Ok(program)) = (shell, program) else {
+        session
+            .notices
+            .say(Kind::Failed, "the line cannot be handed to a world");
+        return FAILED;
+    };
+    let read = format!("eval \"$(</proc/self/fd/{PROGRAM})\" {PROGRAM}<&-");
+    let argv = [
+        CString::from(c"bash"),
+        CString::from(c"--norc"),
+        CString::from(c"-c"),
+        CString::new(read).unwrap_or_default(),
+    ];
+    let job = Contained {
+        program: &shell,
+        argv: &argv,
+        cwd: &borrowed.state.cwd,
+        evaluation,
+        spec,
+        isolated: true,
+        isolation: None,
+        descriptors: &[(PROGRAM, program.as_fd())],
+    };
+    contained::run(session, &job, span, before).status()
+}
+
+/// The descriptor from which a world's shell reads its line, out of the way of what people type.
+const PROGRAM: i32 = 199;

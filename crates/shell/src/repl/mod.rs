@@ -1,0 +1,931 @@
+//! The front end: it reads lines, has them judged, and lets the engine run them.
+
+mod completion;
+mod continuation;
+mod editor;
+mod highlight;
+mod history;
+mod keys;
+mod plain;
+mod prompt;
+mod words;
+
+use std::cell::RefCell;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustyline::error::ReadlineError;
+use substrate_sys::flags;
+
+use crate::engine::{
+    Beside, Console, Dialect, Ending, Engine, EngineError, Launcher, Ran, Startup, find_shell,
+    quote,
+};
+use crate::gate::{Borrowed, Decision, Gate, Outcome, Submission};
+use crate::notice::Announcer;
+use editor::{Shared, Signals};
+use highlight::Painter;
+use history::SharedHistory;
+use keys::Keys;
+use prompt::{Looks, Prompt};
+
+pub use continuation::is_complete;
+pub use history::Redact;
+pub use prompt::git_branch;
+
+/// How a session is to be.
+pub struct ReplOptions {
+    /// Which start-up files the shell reads.
+    pub startup: Startup,
+    /// The shell to use as the engine; found if not given.
+    pub shell: Option<PathBuf>,
+    /// Where the history file lives; none keeps it in memory.
+    pub home: Option<PathBuf>,
+    /// Takes secrets out of lines before they reach the disk.
+    pub redact: Redact,
+    /// Our own prompt, whatever `PS1` says.
+    pub own_prompt: bool,
+    /// vi keys from the start; otherwise the shell's `set -o vi` or the inputrc decides.
+    pub vi: Option<bool>,
+    /// Where the engine is started.
+    pub launcher: Box<dyn Launcher>,
+    /// Says what happens while a line is edited.
+    pub announcer: Announcer,
+}
+
+impl Default for ReplOptions {
+    fn default() -> Self {
+        Self {
+            startup: Startup::default(),
+            shell: None,
+            home: None,
+            redact: |line| std::borrow::Cow::Borrowed(line),
+            own_prompt: false,
+            vi: None,
+            launcher: Box::new(Beside),
+            announcer: Announcer::default(),
+        }
+    }
+}
+
+/// The status of a shell that could not do its work.
+const FAILED: i32 = 125;
+/// The status after an interrupt at the prompt.
+const INTERRUPTED: i32 = 130;
+
+/// Why there was no prompt, in words.
+#[derive(Debug)]
+pub struct NotStarted(pub String);
+
+/// Runs a session on the terminal until its shell ends; the answer is the status to exit with.
+pub fn run(options: ReplOptions, gate: &mut dyn Gate) -> Result<i32, NotStarted> {
+    let looks = Looks::from_environment(|name| std::env::var_os(name));
+    let Some(terminal) = terminal() else {
+        say("there is no terminal to talk to; give a command with -c, or a script");
+        return Ok(FAILED);
+    };
+    let mut console = Console::take_over(terminal)
+        .map_err(|error| NotStarted(format!("cannot take over the terminal: {error}")))?;
+    let mut options = options;
+    // The engine reads its start-up files while everything else gets ready.
+    let launched = launch_first(&mut options, &mut console);
+    gate.engine_starts();
+    options.vi = options.vi.or_else(vi_setting);
+    let file = options.home.as_ref().map(|home| home.join("history"));
+    let mut history = SharedHistory::new(file, options.redact);
+    history.set_recall(gate.remembered());
+    let refreshed = history.refresh();
+    let painter = Painter::new();
+    let keys = (looks.cursor && io::stdout().is_terminal())
+        .then(Keys::install)
+        .and_then(Result::ok);
+    let (shell, engine) = launched
+        .and_then(|launched| first_engine(launched, &mut options, &mut console))
+        .map_err(|error| NotStarted(error.to_string()))?;
+    let shared = Shared {
+        cwd: RefCell::new(engine.cwd().unwrap_or_else(|_| PathBuf::from("/"))),
+        engine: RefCell::new(engine),
+        gate: RefCell::new(gate),
+        shell,
+        looks,
+    };
+    let reader = match keys {
+        Some(keys) => Reader::rich(&shared, keys, history, painter, &options.announcer),
+        None => Reader::Plain(history),
+    };
+    let mut session = Session {
+        console,
+        shared: &shared,
+        options,
+        reader,
+        exit_warned: false,
+        ends_of_file: 0,
+        history_warned: false,
+    };
+    session.note_history(refreshed);
+    Ok(session.talk())
+}
+
+fn terminal() -> Option<OwnedFd> {
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        return stdin.as_fd().try_clone_to_owned().ok();
+    }
+    let tty = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/tty");
+    tty.ok().map(OwnedFd::from)
+}
+
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "substrate: {text}");
+}
+
+/// A first engine that is on its way.
+struct Launching {
+    shell: PathBuf,
+    dialect: Dialect,
+    cwd: PathBuf,
+    engine: Result<Engine, EngineError>,
+}
+
+/// Starts the first engine's process.
+fn launch_first(
+    options: &mut ReplOptions,
+    console: &mut Console,
+) -> Result<Launching, EngineError> {
+    let (shell, dialect) = match &options.shell {
+        Some(shell) => {
+            let bash = shell.file_name().is_some_and(|name| name == "bash");
+            (
+                shell.clone(),
+                if bash { Dialect::Bash } else { Dialect::Posix },
+            )
+        }
+        None => find_shell(std::env::var_os("PATH").as_deref()).ok_or(EngineError::NoShell)?,
+    };
+    if dialect == Dialect::Posix {
+        say("there is no bash here; a plain sh serves, without completion and hooks");
+    }
+    let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    let engine = Engine::launch(
+        (&shell, dialect),
+        &options.startup,
+        &cwd,
+        console,
+        options.launcher.as_mut(),
+    );
+    Ok(Launching {
+        shell,
+        dialect,
+        cwd,
+        engine,
+    })
+}
+
+/// Waits for the first engine, and starts it in plainer ways as long as the better ones fail.
+fn first_engine(
+    launching: Launching,
+    options: &mut ReplOptions,
+    console: &mut Console,
+) -> Result<(PathBuf, Engine), EngineError> {
+    let Launching {
+        shell,
+        dialect,
+        cwd,
+        engine,
+    } = launching;
+    let ready = engine.and_then(|mut engine| {
+        engine.become_ready(console)?;
+        Ok(engine)
+    });
+    match start_again(ready, (&shell, dialect), options, &cwd, console) {
+        Ok(engine) => Ok((shell, engine)),
+        Err(error) if dialect == Dialect::Bash => {
+            let sh = PathBuf::from("/bin/sh");
+            say(&format!("{error}; a plain sh serves"));
+            let engine = Engine::start(
+                (&sh, Dialect::Posix),
+                &Startup::default(),
+                &cwd,
+                console,
+                options.launcher.as_mut(),
+            )?;
+            Ok((sh, engine))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Starts an engine; if the start-up files end it, once more without them.
+fn start_engine(
+    shell: (&Path, Dialect),
+    options: &mut ReplOptions,
+    cwd: &Path,
+    console: &mut Console,
+) -> Result<Engine, EngineError> {
+    let launcher = options.launcher.as_mut();
+    let first = Engine::start(shell, &options.startup, cwd, console, launcher);
+    start_again(first, shell, options, cwd, console)
+}
+
+/// If the start-up files ended an engine, starts one without them.
+fn start_again(
+    first: Result<Engine, EngineError>,
+    shell: (&Path, Dialect),
+    options: &mut ReplOptions,
+    cwd: &Path,
+    console: &mut Console,
+) -> Result<Engine, EngineError> {
+    match first {
+        Err(EngineError::EndedEarly(ending @ (Ending::Killed(_) | Ending::Exited(_)))) => {
+            say(&format!(
+                "the shell ended in its start-up files ({ending}); it starts without them"
+            ));
+            let bare = Startup {
+                no_rc: true,
+                no_profile: true,
+                ..options.startup.clone()
+            };
+            Engine::start(shell, &bare, cwd, console, options.launcher.as_mut())
+        }
+        result => result,
+    }
+}
+
+/// What came of reading a line.
+enum Read {
+    Line(Vec<u8>),
+    /// The line is to be opened in an editor first.
+    Edit(Vec<u8>),
+    Interrupted,
+    EndOfFile,
+    /// The terminal or the engine is gone.
+    Lost,
+}
+
+/// What the session does next.
+enum Next {
+    Prompt,
+    /// This text comes next, as if it had been typed.
+    Line(Vec<u8>),
+    End(i32),
+}
+
+/// How lines are read: with an editor, or as the terminal itself gathers them.
+enum Reader<'s, 'g> {
+    Rich {
+        editor: Box<editor::LineEditor<'s, 'g>>,
+        keys: Keys,
+        signals: Signals,
+    },
+    Plain(SharedHistory),
+}
+
+impl<'s, 'g> Reader<'s, 'g> {
+    fn rich(
+        shared: &'s Shared<'g>,
+        keys: Keys,
+        history: SharedHistory,
+        painter: Painter,
+        announcer: &Announcer,
+    ) -> Self {
+        let signals = Signals::default();
+        match editor::make(shared, keys.flow(), history, painter, &signals, announcer) {
+            Ok(editor) => Self::Rich {
+                editor: Box::new(editor),
+                keys,
+                signals,
+            },
+            Err(error) => {
+                say(&format!("cannot set up the line editor: {error}"));
+                Self::Plain(SharedHistory::new(None, |line| {
+                    std::borrow::Cow::Borrowed(line)
+                }))
+            }
+        }
+    }
+
+    fn history(&mut self) -> &mut SharedHistory {
+        match self {
+            Self::Rich { editor, .. } => editor.history_mut(),
+            Self::Plain(history) => history,
+        }
+    }
+}
+
+struct Session<'s, 'g> {
+    console: Console,
+    shared: &'s Shared<'g>,
+    options: ReplOptions,
+    reader: Reader<'s, 'g>,
+    exit_warned: bool,
+    ends_of_file: u32,
+    history_warned: bool,
+}
+
+impl Session<'_, '_> {
+    /// From the first prompt to the last.
+    fn talk(mut self) -> i32 {
+        let mut ran_something = true;
+        let mut next = Next::Prompt;
+        loop {
+            let read = match next {
+                Next::End(status) => return status,
+                Next::Line(text) => Read::Line(text),
+                Next::Prompt => {
+                    let refreshed = self.reader.history().refresh();
+                    self.note_history(refreshed);
+                    self.options.announcer.set_editing(true);
+                    self.shared.gate.borrow_mut().before_prompt();
+                    self.read(std::mem::take(&mut ran_something))
+                }
+            };
+            self.options.announcer.set_editing(false);
+            next = match read {
+                Read::Line(text) => {
+                    self.ends_of_file = 0;
+                    ran_something = true;
+                    self.handle(&text)
+                }
+                Read::Edit(text) => self.edit(&text, None),
+                Read::Interrupted => {
+                    self.shared.engine.borrow_mut().set_status(INTERRUPTED);
+                    self.run_hooks()
+                }
+                Read::EndOfFile => self.end_of_file(),
+                Read::Lost => self.lost(),
+            };
+        }
+    }
+
+    /// A line that was typed: history expansion and `fc` first, then the path of every line.
+    fn handle(&mut self, text: &[u8]) -> Next {
+        let text = match self.expand_history(text) {
+            Ok(text) => text,
+            Err(message) => {
+                say(&message);
+                self.shared.engine.borrow_mut().set_status(1);
+                return Next::Prompt;
+            }
+        };
+        if let Some(next) = self.reissue(&text) {
+            return next;
+        }
+        self.remember(&text);
+        if self.is_exit(&text) && self.warns_of_stopped_jobs() {
+            self.shared.engine.borrow_mut().set_status(1);
+            return Next::Prompt;
+        }
+        self.judge_and_run(&text)
+    }
+
+    /// The path of a line: judged, run where it belongs, reported.
+    fn judge_and_run(&mut self, text: &[u8]) -> Next {
+        if text.trim_ascii().is_empty() {
+            // Nothing to judge, but jobs may have ended and hooks expect a prompt.
+            return self.run_hooks();
+        }
+        let cwd = self.shared.cwd.borrow().clone();
+        let (names, process) = {
+            let mut engine = self.shared.engine.borrow_mut();
+            (engine.names().clone(), engine.process())
+        };
+        let submission = Submission {
+            line: text,
+            cwd: &cwd,
+            names: &names,
+            engine: process,
+        };
+        let started = Instant::now();
+        let decision = self.shared.gate.borrow_mut().decide(&submission);
+        match decision {
+            Decision::Run { exports } => {
+                {
+                    let mut gate = self.shared.gate.borrow_mut();
+                    gate.started(&submission);
+                    let limit = gate.time_limit();
+                    self.shared.engine.borrow_mut().set_time_limit(limit);
+                }
+                let next = self.run_in_engine(text, self.remembered(text), &exports);
+                let outcome = self.outcome(started, matches!(next, Next::End(_)));
+                self.shared.gate.borrow_mut().finished(text, &outcome);
+                self.reader
+                    .history()
+                    .note_outcome(outcome.status, Some("allow"));
+                next
+            }
+            Decision::Refuse { message, status } => {
+                if !message.is_empty() {
+                    let _ = writeln!(io::stderr(), "{}", message.trim_end());
+                }
+                let mut engine = self.shared.engine.borrow_mut();
+                engine.remember(self.remembered(text));
+                engine.set_status(status);
+                drop(engine);
+                let outcome = self.outcome(started, false);
+                self.shared.gate.borrow_mut().finished(text, &outcome);
+                self.reader.history().note_outcome(status, Some("deny"));
+                self.run_hooks()
+            }
+            Decision::Elsewhere => {
+                let state = self.shared.engine.borrow_mut().state();
+                let borrowed = Borrowed {
+                    state,
+                    terminal: self.console.terminal(),
+                };
+                let outcome = self
+                    .shared
+                    .gate
+                    .borrow_mut()
+                    .run_elsewhere(&submission, &borrowed);
+                self.console.take();
+                let mut engine = self.shared.engine.borrow_mut();
+                engine.remember(self.remembered(text));
+                engine.set_status(outcome.status);
+                drop(engine);
+                self.shared.gate.borrow_mut().finished(text, &outcome);
+                self.reader
+                    .history()
+                    .note_outcome(outcome.status, Some("isolate"));
+                self.run_hooks()
+            }
+        }
+    }
+
+    /// Lets the engine's prompt hooks see the status of a line that did not run there.
+    fn run_hooks(&mut self) -> Next {
+        self.run_in_engine(b"", b"", &[])
+    }
+
+    /// The line as the engine's own history keeps it: not at all if there is a secret in it.
+    fn remembered<'t>(&self, text: &'t [u8]) -> &'t [u8] {
+        if (self.options.redact)(text) == text {
+            text
+        } else {
+            b""
+        }
+    }
+
+    fn outcome(&self, started: Instant, ended: bool) -> Outcome {
+        Outcome {
+            status: self.shared.engine.borrow().report().status,
+            duration: started.elapsed(),
+            cwd: self.shared.cwd.borrow().clone(),
+            ended,
+        }
+    }
+
+    fn run_in_engine(
+        &mut self,
+        text: &[u8],
+        remembered: &[u8],
+        exports: &[(&str, String)],
+    ) -> Next {
+        let mut prefix = Vec::new();
+        for (name, value) in exports {
+            prefix.extend_from_slice(format!("export {name}=").as_bytes());
+            prefix.extend_from_slice(&quote::single(value.as_bytes()));
+            prefix.push(b'\n');
+        }
+        let prefix = (!prefix.is_empty()).then_some(prefix.as_slice());
+        let ran = self
+            .shared
+            .engine
+            .borrow_mut()
+            .run(text, remembered, prefix, &mut self.console);
+        match ran {
+            Ok(Ran::Ready(_)) => {
+                let engine = self.shared.engine.borrow();
+                if let Ok(cwd) = engine.cwd() {
+                    self.shared.cwd.replace(cwd);
+                }
+                Next::Prompt
+            }
+            Ok(Ran::Ended(ending)) => self.engine_ended(ending),
+            Err(error) => {
+                say(&format!("lost touch with the shell: {error}"));
+                self.engine_ended(Ending::Killed(0))
+            }
+        }
+    }
+
+    /// An engine that left by itself ends the session; one that was killed is replaced.
+    fn engine_ended(&mut self, ending: Ending) -> Next {
+        let status = match ending {
+            Ending::Exited(status) => return Next::End(status),
+            Ending::HungUp => return Next::End(129),
+            Ending::Killed(number) => 128 + number,
+        };
+        let cwd = self.shared.cwd.borrow().clone();
+        say(&format!(
+            "the shell ended ({ending}); its jobs and variables are gone, a new one starts in {}",
+            cwd.display()
+        ));
+        self.shared
+            .gate
+            .borrow_mut()
+            .engine_lost(&ending.to_string());
+        let dialect = self.shared.engine.borrow().dialect();
+        // The new one continues a session: the login files had their turn.
+        self.options.startup.login = false;
+        let directory = if cwd.is_dir() {
+            cwd
+        } else {
+            PathBuf::from("/")
+        };
+        let shell = (self.shared.shell.as_path(), dialect);
+        match start_engine(shell, &mut self.options, &directory, &mut self.console) {
+            Ok(mut engine) => {
+                engine.set_status(status);
+                self.shared.cwd.replace(engine.cwd().unwrap_or(directory));
+                self.shared.engine.replace(engine);
+                Next::Prompt
+            }
+            Err(error) => {
+                say(&error.to_string());
+                Next::End(FAILED)
+            }
+        }
+    }
+
+    fn lost(&mut self) -> Next {
+        if self.console.asked().hang_up {
+            self.shared.engine.borrow_mut().hang_up();
+            return Next::End(129);
+        }
+        let ending = self.shared.engine.borrow_mut().ending();
+        match ending {
+            Some(ending) => self.engine_ended(ending),
+            None => {
+                self.shared.engine.borrow_mut().hang_up();
+                Next::End(129)
+            }
+        }
+    }
+
+    fn end_of_file(&mut self) -> Next {
+        let limit = {
+            let engine = self.shared.engine.borrow();
+            let setting = String::from_utf8_lossy(&engine.report().ignore_eof).into_owned();
+            match setting.as_str() {
+                "" => 0,
+                number => number.parse().unwrap_or(10),
+            }
+        };
+        if self.ends_of_file < limit {
+            self.ends_of_file += 1;
+            say("use \"exit\" to leave the shell");
+            return Next::Prompt;
+        }
+        let login = self.shared.engine.borrow().report().login;
+        let _ = writeln!(io::stderr(), "{}", if login { "logout" } else { "exit" });
+        if self.warns_of_stopped_jobs() {
+            return Next::Prompt;
+        }
+        self.judge_and_run(b"exit")
+    }
+
+    fn is_exit(&mut self, text: &[u8]) -> bool {
+        let first = text
+            .trim_ascii()
+            .split(|byte| byte.is_ascii_whitespace() || *byte == b';')
+            .next();
+        let leaves = matches!(first, Some(b"exit" | b"logout"));
+        if !leaves && first != Some(b"jobs") {
+            self.exit_warned = false;
+        }
+        leaves
+    }
+
+    /// Stopped jobs are worth one warning before the shell leaves them.
+    fn warns_of_stopped_jobs(&mut self) -> bool {
+        if self.exit_warned {
+            return false;
+        }
+        let stopped = self
+            .shared
+            .engine
+            .borrow_mut()
+            .ask(&[b"__substrate_stopped"], Duration::from_secs(2))
+            .is_some_and(|answer| !answer.is_empty());
+        if stopped {
+            let _ = writeln!(io::stderr(), "There are stopped jobs.");
+            self.exit_warned = true;
+        }
+        stopped
+    }
+
+    /// The line with `!!` and its like replaced, as the engine's own history has them.
+    fn expand_history(&mut self, text: &[u8]) -> Result<Vec<u8>, String> {
+        let mut engine = self.shared.engine.borrow_mut();
+        let report = engine.report();
+        let marks = &report.history_characters;
+        let bang = marks.first().copied().unwrap_or(b'!');
+        let quick = marks.get(1).copied().unwrap_or(b'^');
+        let wanted = text.contains(&bang) || text.first() == Some(&quick);
+        if !report.history_expansion || !wanted {
+            return Ok(text.to_vec());
+        }
+        let Some(answer) = engine.ask(&[b"__substrate_expand", text], Duration::from_secs(2))
+        else {
+            return Ok(text.to_vec());
+        };
+        let Some(expanded) = answer.strip_suffix(b"\0ok") else {
+            return Err(format!(
+                "{}: event not found",
+                String::from_utf8_lossy(text)
+            ));
+        };
+        let expanded = expanded.strip_suffix(b"\n").unwrap_or(expanded);
+        if expanded != text {
+            let _ = writeln!(io::stderr(), "{}", String::from_utf8_lossy(expanded));
+        }
+        Ok(expanded.to_vec())
+    }
+
+    /// `fc` runs lines of the past: they are fetched here and judged like any other.
+    fn reissue(&mut self, text: &[u8]) -> Option<Next> {
+        let line = String::from_utf8_lossy(text).into_owned();
+        let line = self.without_alias(&line);
+        if line.contains([';', '|', '&', '<', '>', '$', '`']) {
+            return None;
+        }
+        let mut words = line.split_whitespace().peekable();
+        while words
+            .next_if(|word| matches!(*word, "builtin" | "command"))
+            .is_some()
+        {}
+        if words.next() != Some("fc") {
+            return None;
+        }
+        let mut editor = None;
+        let mut again = false;
+        let mut operands: Vec<&str> = Vec::new();
+        while let Some(word) = words.next() {
+            match word {
+                "-e" => editor = words.next().map(str::to_owned),
+                "-s" => again = true,
+                _ if word.starts_with('-')
+                    && word.len() > 1
+                    && word.chars().skip(1).all(|c| "lnr".contains(c)) =>
+                {
+                    if word.contains('l') {
+                        return None;
+                    }
+                }
+                _ => operands.push(word),
+            }
+        }
+        again |= editor.as_deref() == Some("-");
+        let change = operands
+            .first()
+            .filter(|_| again)
+            .and_then(|word| word.split_once('='));
+        if change.is_some() {
+            operands.remove(0);
+        }
+        let first = operands.first().copied().unwrap_or("-1");
+        let last = if again {
+            first
+        } else {
+            operands.get(1).copied().unwrap_or(first)
+        };
+        let answer = self.shared.engine.borrow_mut().ask(
+            &[b"__substrate_recall", first.as_bytes(), last.as_bytes()],
+            Duration::from_secs(2),
+        )?;
+        let recalled: Vec<String> = String::from_utf8_lossy(&answer)
+            .lines()
+            .map(|line| line.strip_prefix("\t ").unwrap_or(line).to_owned())
+            .collect();
+        let mut recalled = recalled.join("\n");
+        if recalled.is_empty() {
+            say("fc: no such line");
+            self.shared.engine.borrow_mut().set_status(1);
+            return Some(Next::Prompt);
+        }
+        if let Some((old, new)) = change {
+            recalled = recalled.replacen(old, new, 1);
+        }
+        if again {
+            let _ = writeln!(io::stderr(), "{recalled}");
+            return Some(Next::Line(recalled.into_bytes()));
+        }
+        Some(self.edit(recalled.as_bytes(), editor.as_deref()))
+    }
+
+    /// The line with its first word replaced if that is an alias, such as `r` for `fc -s`.
+    fn without_alias(&self, line: &str) -> String {
+        let line = line.trim_start();
+        let end = line.find(char::is_whitespace).unwrap_or(line.len());
+        let (first, rest) = line.split_at(end);
+        let mut engine = self.shared.engine.borrow_mut();
+        let aliases = &engine.names().aliases;
+        let replacement = aliases.iter().find(|(name, _)| name == first);
+        match replacement.and_then(|(_, value)| value.to_str()) {
+            Some(value) => format!("{value}{rest}"),
+            None => line.to_owned(),
+        }
+    }
+
+    /// Opens text in the user's editor; what is saved comes back as the next line.
+    fn edit(&mut self, text: &[u8], editor: Option<&str>) -> Next {
+        let name = format!("substrate-line-{}.sh", std::process::id());
+        let (path, inside) = self.shared.engine.borrow().scratch_file(&name);
+        let written = private_file(&path).and_then(|mut file| {
+            file.write_all(text)?;
+            file.write_all(b"\n")
+        });
+        if let Err(error) = written {
+            say(&format!("cannot write {}: {error}", path.display()));
+            return Next::Prompt;
+        }
+        let setting = self.shared.engine.borrow().report().editor.clone();
+        let setting = editor.map_or(setting, |name| name.as_bytes().to_vec());
+        let mut command = if setting.is_empty() {
+            b"vi".to_vec()
+        } else {
+            setting
+        };
+        command.push(b' ');
+        command.extend_from_slice(&quote::single(inside.as_os_str().as_encoded_bytes()));
+        let next = self.judge_and_run(&command);
+        let failed = self.shared.engine.borrow().report().status != 0;
+        let saved = read_back(&path).unwrap_or_default();
+        let _ = std::fs::remove_file(&path);
+        if matches!(next, Next::End(_)) || failed {
+            return next;
+        }
+        let saved = saved.trim_ascii_end().to_vec();
+        if saved.is_empty() {
+            return Next::Prompt;
+        }
+        let _ = writeln!(io::stderr(), "{}", String::from_utf8_lossy(&saved));
+        Next::Line(saved)
+    }
+
+    fn remember(&mut self, text: &[u8]) {
+        let cwd = self.shared.cwd.borrow().clone();
+        let kept = self.reader.history().remember(text, &cwd);
+        self.note_history(kept);
+        if let Reader::Rich { signals, .. } = &self.reader {
+            let line = keys::to_text(text);
+            let word = words::command_at_end(line.trim_end()).words.pop();
+            *signals
+                .last_word
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) =
+                word.map(|word| word.raw).unwrap_or_default();
+        }
+    }
+
+    fn note_history(&mut self, result: io::Result<()>) {
+        if let Err(error) = result
+            && !std::mem::replace(&mut self.history_warned, true)
+        {
+            say(&format!(
+                "the history file cannot be used, lines are kept in memory only: {error}"
+            ));
+        }
+    }
+
+    fn prompt(&self) -> Prompt {
+        let engine = self.shared.engine.borrow();
+        let report = engine.report();
+        match &report.prompt {
+            Some(expanded) if !self.options.own_prompt => {
+                prompt::from_shell(expanded, self.shared.looks)
+            }
+            _ => {
+                let cwd = self.shared.cwd.borrow();
+                let standing = self.shared.gate.borrow_mut().standing(&cwd);
+                prompt::own(&cwd, &standing, report.status, is_root(), self.shared.looks)
+            }
+        }
+    }
+
+    fn read(&mut self, ran_something: bool) -> Read {
+        let prompt = self.prompt();
+        let (vi, ahead) = {
+            let mut engine = self.shared.engine.borrow_mut();
+            (engine.report().vi, engine.take_typed_ahead())
+        };
+        let vi = vi || self.options.vi == Some(true);
+        match &mut self.reader {
+            Reader::Plain(_) => {
+                let bash = self.shared.engine.borrow().dialect() == Dialect::Bash;
+                plain::read(&prompt.0, self.console.terminal(), &self.shared.shell, bash)
+            }
+            Reader::Rich {
+                editor,
+                keys,
+                signals,
+            } => {
+                let Some(modes) = self.console.edit() else {
+                    return Read::Lost;
+                };
+                keys.push_pending(&ahead);
+                if ran_something {
+                    to_line_start(&self.console, self.shared.looks);
+                }
+                editor::set_mode(editor, vi);
+                signals.wants_editor.store(false, Ordering::SeqCst);
+                let (ended, output) = {
+                    let engine = self.shared.engine.borrow();
+                    let output = engine.output().map(|fd| fd.try_clone_to_owned());
+                    (engine.ended().try_clone_to_owned().ok(), output)
+                };
+                let output = output.and_then(Result::ok);
+                let watched = keys::Engine {
+                    ended: ended.as_ref().map(AsFd::as_fd),
+                    output: output.as_ref().map(AsFd::as_fd),
+                };
+                let line = keys.feed(&self.console, watched, &modes, || editor.readline(&prompt));
+                self.console.restore();
+                if keys.flow().is_lost() {
+                    return Read::Lost;
+                }
+                match line.unwrap_or(Err(ReadlineError::Eof)) {
+                    Ok(line) if signals.wants_editor.load(Ordering::SeqCst) => {
+                        Read::Edit(keys::to_bytes(&line))
+                    }
+                    Ok(line) => Read::Line(keys::to_bytes(&line)),
+                    Err(ReadlineError::Interrupted) => Read::Interrupted,
+                    Err(ReadlineError::Eof) => Read::EndOfFile,
+                    Err(_) => Read::Lost,
+                }
+            }
+        }
+    }
+}
+
+/// If the last output did not end its line, marks that and starts a new one: the editor writes
+/// its prompt over the line it is on.
+fn to_line_start(console: &Console, looks: Looks) {
+    let Some(columns) = console
+        .size()
+        .map(|size| usize::from(size.columns))
+        .filter(|&columns| columns > 1)
+    else {
+        return;
+    };
+    let mark = if looks.unicode { "\u{23ce}" } else { "%" };
+    let text = format!("{}{}\r", looks.paint("2", mark), " ".repeat(columns - 1));
+    let _ = substrate_sys::process_group::write_all(console.terminal(), text.as_bytes());
+}
+
+/// The editing style that the environment or the inputrc asks for.
+fn vi_setting() -> Option<bool> {
+    if let Some(mode) = std::env::var_os("SUBSTRATE_EDIT_MODE") {
+        return Some(mode == "vi");
+    }
+    let path = std::env::var_os("INPUTRC").map(PathBuf::from).or_else(|| {
+        let home = std::env::var_os("HOME")?;
+        Some(Path::new(&home).join(".inputrc"))
+    })?;
+    let content = std::fs::read_to_string(path).ok()?;
+    content
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("set editing-mode"))
+        .map(|mode| mode.trim() == "vi")
+        .next_back()
+}
+
+/// What was saved. The file may lie where programs of the session can put a link or a pipe in its
+/// place; neither is followed.
+fn read_back(path: &Path) -> io::Result<Vec<u8>> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags::O_NOFOLLOW | flags::O_NONBLOCK)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::from(io::ErrorKind::InvalidData));
+    }
+    let mut saved = Vec::new();
+    io::Read::read_to_end(&mut &file, &mut saved)?;
+    Ok(saved)
+}
+
+fn private_file(path: &Path) -> io::Result<std::fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let _ = std::fs::remove_file(path);
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|data| {
+        use std::os::unix::fs::MetadataExt;
+        data.uid() == 0
+    })
+}

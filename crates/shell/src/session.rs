@@ -1,0 +1,359 @@
+//! A session: one broker, one trace, one identity for everything that runs under it.
+
+use std::cell::RefCell;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use substrate_broker::env::SUBSTRATE_AGENT_ID;
+use substrate_broker::person::{self, Barrier};
+use substrate_broker::{Broker, Evaluation, Note, enclosure};
+use substrate_policy::settings::OutputRecord;
+use substrate_sys::environment;
+use substrate_trace::{
+    Component, Environment, Event, Key, Mode, Outcome, PARENT_SPAN_VAR, ParentSpan, PolicyReload,
+    Redactor, ReplayContext, Retention, RuleRef, SessionId, SpanId, SpanInfo, Verdict, Writer,
+    denial,
+};
+
+use crate::guarded::StartJudge;
+use crate::notice::{Announcer, Kind, Notices};
+use crate::watch::{self, Watch};
+
+/// Everything that the lines of a session share.
+pub struct Session {
+    /// Decides.
+    pub broker: Broker,
+    /// Says.
+    pub notices: Notices,
+    /// The environment that programs get, before Substrate's own variable.
+    pub env: Vec<CString>,
+    /// `--record`: a person wants to keep what commands print.
+    pub record: bool,
+    /// Opened anew before each event for as long as it cannot be, so that a repaired disk is used.
+    writer: RefCell<Result<Writer, String>>,
+    session_id: SessionId,
+    parent: Option<SpanId>,
+    agent_id: String,
+    umask: u32,
+    warned: std::cell::Cell<bool>,
+    /// The mark of a session around this one was on us before we put ours there.
+    marked: bool,
+}
+
+impl Session {
+    /// Begins a session; one that runs below another carries on its id.
+    pub fn begin(broker: Broker, env: Vec<CString>, notices: Notices) -> Self {
+        let enclosing = environment::get(&env, PARENT_SPAN_VAR)
+            .and_then(|value| std::str::from_utf8(value).ok())
+            .and_then(|value| value.parse::<ParentSpan>().ok());
+        let (session_id, parent) = match enclosing {
+            Some(ParentSpan { session, span }) => (session, Some(span)),
+            None => (SessionId::new(), None),
+        };
+        let writer = RefCell::new(open_trace(&broker));
+        let agent_id = environment::get(&env, SUBSTRATE_AGENT_ID)
+            .filter(|value| !value.is_empty())
+            .map_or_else(
+                || "human".to_owned(),
+                |value| String::from_utf8_lossy(value).into_owned(),
+            );
+        let umask = substrate_sys::identity::umask();
+        Self {
+            broker,
+            notices,
+            env,
+            record: false,
+            writer,
+            session_id,
+            parent,
+            agent_id,
+            umask,
+            warned: false.into(),
+            // Everything that this session starts carries the mark from here on.
+            marked: enclosure::mark(),
+        }
+    }
+
+    /// A judge of program starts in worlds that this session makes.
+    pub fn start_judge(&self, isolated: bool) -> StartJudge {
+        let redactor = Redactor::new(&self.broker.policy().settings().redact);
+        let home = &self.broker.home().path;
+        StartJudge::new(
+            self.broker.clone(),
+            self.notices,
+            &self.search_path(),
+            Writer::open_with(home, Retention::default(), redactor)
+                .map_err(|error| error.to_string()),
+            isolated,
+        )
+    }
+
+    /// What is to be recorded of what commands print.
+    pub fn output_record(&self) -> OutputRecord {
+        match self.record {
+            true => OutputRecord::Bounded,
+            false => self.broker.details().trace.output,
+        }
+    }
+
+    /// The key that vouches for what is recorded.
+    pub fn key(&self) -> Option<Key> {
+        let writer = self.writer.borrow();
+        writer.as_ref().ok()?.key().ok().cloned()
+    }
+
+    /// What stands between this session and a person who could approve something.
+    pub fn barrier(&self) -> Option<Barrier> {
+        person::barrier(self.marked)
+    }
+
+    /// Tells the person and the trace what happened to the policies since the last line.
+    pub fn heed_policy_changes(&self) {
+        if self.broker.has_notes() {
+            self.teller(Announcer::default())
+                .tell(&|event| self.record_or_warn(event));
+        }
+    }
+
+    /// Tells of changed policies as soon as they change, while a person edits a line; what changes
+    /// while a program has the screen is left for the next prompt.
+    pub fn watch_policies(&self, announcer: &Announcer) -> notify::Result<Watch> {
+        let teller = self.teller(announcer.clone());
+        let home = self.broker.home().path.clone();
+        watch::start(self.broker.clone(), move || {
+            if !teller.announcer.is_editing() {
+                return;
+            }
+            let writer = Writer::open(&home);
+            teller.tell(&|event| {
+                if let Ok(writer) = &writer {
+                    let _ = writer.write(event);
+                }
+            });
+        })
+    }
+
+    fn teller(&self, announcer: Announcer) -> Teller {
+        Teller {
+            broker: self.broker.clone(),
+            notices: self.notices,
+            announcer,
+            session_id: self.session_id,
+            parent: self.parent,
+            agent_id: self.agent_id.clone(),
+        }
+    }
+
+    /// The value of an environment variable.
+    pub fn variable(&self, name: &str) -> Option<&OsStr> {
+        environment::get(&self.env, name).map(OsStr::from_bytes)
+    }
+
+    /// Where programs are looked up.
+    pub fn search_path(&self) -> OsString {
+        self.variable("PATH")
+            .unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"))
+            .to_owned()
+    }
+
+    /// A span for a command that was judged.
+    pub fn span(
+        &self,
+        evaluation: &Evaluation,
+        cmd: OsString,
+        argv: Vec<OsString>,
+        cwd: &Path,
+    ) -> SpanInfo {
+        let mut span = SpanInfo::new(Component::Shell, self.session_id, self.parent);
+        let deciding = evaluation
+            .judgement
+            .deciding()
+            .filter(|_| evaluation.judgement.verdict != Verdict::Allow);
+        span.policy_id = evaluation.policy.id.clone();
+        span.mode = evaluation.policy.mode;
+        span.profile = evaluation.profile_text();
+        span.agent_id = self.agent_id.clone();
+        span.cwd = cwd.to_owned();
+        span.cmd = cmd;
+        span.argv = argv;
+        span.verdict = Some(match evaluation.judgement.verdict {
+            Verdict::Allow if evaluation.judgement.isolate => Verdict::Isolate,
+            verdict => verdict,
+        });
+        span.rule = deciding.map(|reason| reason.rule.clone());
+        span.reason = deciding.and_then(|reason| reason.rule.reason.clone());
+        span.replay = Some(self.replay_context(evaluation, cwd));
+        span
+    }
+
+    fn replay_context(&self, evaluation: &Evaluation, cwd: &Path) -> ReplayContext {
+        let key = self.key();
+        let variables = self.env.iter().filter_map(|entry| {
+            let entry = entry.as_bytes();
+            let at = entry.iter().position(|byte| *byte == b'=')?;
+            Some((
+                OsString::from_vec(entry[..at].to_vec()),
+                OsString::from_vec(entry[at + 1..].to_vec()),
+            ))
+        });
+        ReplayContext {
+            env: Environment::record(variables, key.as_ref()),
+            umask: self.umask,
+            cwd: cwd.to_owned(),
+            policy_id: evaluation.policy.id.clone(),
+            policy_hash: Some(evaluation.policy.sha256.clone()),
+            stdin: crate::recording::stdin_kind(),
+            ..ReplayContext::default()
+        }
+    }
+
+    /// Writes an event. What to do when that fails is the caller's decision, by mode.
+    pub fn record(&self, event: &Event<'_>) -> Result<(), String> {
+        let mut writer = self.writer.borrow_mut();
+        if writer.is_err() {
+            *writer = open_trace(&self.broker);
+        }
+        match &*writer {
+            Ok(writer) => writer.write(event).map_err(|error| error.to_string()),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
+    /// Writes an event that must not stop anything; says once when it cannot be written.
+    pub fn record_or_warn(&self, event: &Event<'_>) {
+        if let Err(error) = self.record(event) {
+            self.warn_unrecorded(&error);
+        }
+    }
+
+    fn warn_unrecorded(&self, error: &str) {
+        if !self.warned.replace(true) {
+            self.notices
+                .say(Kind::Warning, &format!("this is not recorded: {error}"));
+        }
+    }
+
+    /// Refuses a command: records the violation and says which rule it was, and `why` beyond that.
+    pub fn refuse(&self, span: &SpanInfo, rule: Option<&RuleRef>, why: &str) {
+        let own = rule.and_then(|rule| rule.reason.as_deref());
+        let reason = match (own, why) {
+            (own, "") => own.unwrap_or("Command explicitly denied").to_owned(),
+            (None, why) => why.to_owned(),
+            (Some(own), why) => format!("{own}; {why}"),
+        };
+        self.record_or_warn(&Event::policy_violation(span, Outcome::Deny));
+        self.notices
+            .say(Kind::Refused, &denial(&span.policy_id, rule, &reason));
+    }
+
+    /// Records that a command begins; false when it must not, because nothing may run unrecorded here.
+    #[must_use]
+    pub fn record_start(&self, span: &SpanInfo) -> bool {
+        let Err(error) = self.record(&Event::command_start(span)) else {
+            return true;
+        };
+        if self.enforces() {
+            let text = format!("nothing was run, because it cannot be recorded: {error}");
+            self.notices.say(Kind::Failed, &text);
+            return false;
+        }
+        self.warn_unrecorded(&error);
+        true
+    }
+
+    /// Whether refusals are carried out in this session.
+    pub fn enforces(&self) -> bool {
+        self.broker.info().mode == Mode::Enforce
+    }
+
+    /// The environment for a program that this span starts.
+    pub fn child_env(&self, span: &SpanInfo) -> Vec<CString> {
+        let mut env = self.env.clone();
+        let parent = self.parent_of(span);
+        environment::set(&mut env, PARENT_SPAN_VAR, parent.as_bytes());
+        env
+    }
+
+    /// The value by which what this span starts knows it.
+    pub fn parent_of(&self, span: &SpanInfo) -> String {
+        let parent = ParentSpan {
+            session: span.session_id,
+            span: span.span_id,
+        };
+        parent.to_string()
+    }
+}
+
+fn open_trace(broker: &Broker) -> Result<Writer, String> {
+    let redactor = Redactor::new(&broker.policy().settings().redact);
+    Writer::open_with(&broker.home().path, Retention::default(), redactor)
+        .map_err(|error| error.to_string())
+}
+
+/// What it takes to tell of changed policies, from any thread.
+struct Teller {
+    broker: Broker,
+    notices: Notices,
+    announcer: Announcer,
+    session_id: SessionId,
+    parent: Option<SpanId>,
+    agent_id: String,
+}
+
+impl Teller {
+    fn warn(&self, text: &str) {
+        self.announcer.say(&self.notices.line(Kind::Warning, text));
+    }
+
+    fn tell(&self, record: &dyn Fn(&Event<'_>)) {
+        for note in self.broker.take_notes() {
+            let (file, sha256, error) = match &note {
+                Note::Reloaded { file, sha256 } => {
+                    self.announcer.say(&self.notices.reloaded());
+                    (file, sha256, None)
+                }
+                Note::Kept {
+                    file,
+                    sha256,
+                    error,
+                } => {
+                    self.warn(&note.text());
+                    (file, sha256, Some(error.clone()))
+                }
+                Note::Warning(text) => {
+                    self.warn(text);
+                    continue;
+                }
+            };
+            let info = self.broker.info();
+            let mut span = SpanInfo::new(Component::Broker, self.session_id, self.parent);
+            span.policy_id = info.id.clone();
+            span.mode = info.mode;
+            span.agent_id = self.agent_id.clone();
+            let reload = PolicyReload {
+                file: file.clone(),
+                policy_hash: Some(sha256.clone()),
+                error,
+            };
+            record(&Event::policy_reload(&span, &reload));
+        }
+    }
+}
+
+/// The working directory, as `PWD` says it when that is true, so that links stay as typed.
+pub fn working_directory(env: &[CString]) -> std::io::Result<PathBuf> {
+    use std::os::unix::fs::MetadataExt;
+    let real = std::env::current_dir()?;
+    let same = |path: &Path| {
+        let (a, b) = (
+            std::fs::metadata(path).ok()?,
+            std::fs::metadata(&real).ok()?,
+        );
+        Some(a.dev() == b.dev() && a.ino() == b.ino())
+    };
+    let named = environment::get(env, "PWD").map(|value| PathBuf::from(OsStr::from_bytes(value)));
+    Ok(named
+        .filter(|path| path.is_absolute() && same(path) == Some(true))
+        .unwrap_or(real))
+}

@@ -1,0 +1,63 @@
+//! Watches the files of policies for a shell that sits at its prompt, so that a person hears of a
+//! change at once. Judgements do not depend on it: they look for themselves.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use substrate_broker::Broker;
+use substrate_broker::choice::FLOOR;
+
+/// Editors write a file in several steps; the last one counts.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// A running watch; it ends when this is dropped.
+pub struct Watch {
+    _watcher: RecommendedWatcher,
+}
+
+/// Watches the directories that policies come from, because editors replace files. `changed` is called
+/// from another thread when there is something to tell: see `Session::heed_policy_changes`.
+pub fn start(broker: Broker, changed: impl Fn() + Send + 'static) -> notify::Result<Watch> {
+    let (sender, events) = mpsc::channel();
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // Reading files is no change; the broker does it all the time.
+        if event.is_ok_and(|event| !event.kind.is_access()) {
+            let _ = sender.send(());
+        }
+    })?;
+    let home = broker.home();
+    let floor = PathBuf::from(FLOOR);
+    let directories = [
+        Some(home.path.clone()),
+        Some(home.policies()),
+        Some(home.tools()),
+        floor.parent().map(ToOwned::to_owned),
+    ];
+    for directory in directories
+        .into_iter()
+        .flatten()
+        .filter(|path| path.is_dir())
+    {
+        watcher.watch(&directory, RecursiveMode::NonRecursive)?;
+    }
+    std::thread::Builder::new()
+        .name("policy-watch".to_owned())
+        .spawn(move || {
+            while events.recv().is_ok() {
+                loop {
+                    match events.recv_timeout(QUIET) {
+                        Ok(()) => {}
+                        Err(RecvTimeoutError::Timeout) => break,
+                        Err(RecvTimeoutError::Disconnected) => return,
+                    }
+                }
+                broker.refresh();
+                if broker.has_notes() {
+                    changed();
+                }
+            }
+        })?;
+    Ok(Watch { _watcher: watcher })
+}
