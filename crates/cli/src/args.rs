@@ -1,0 +1,591 @@
+//! Arguments of the subcommands; help, completions and manual come from the same declarations.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::commands::shim_exec;
+use crate::replay_args::ReplayArgs;
+use crate::trace_args::{FilterArgs, TraceArgs};
+
+/// A shell that checks, contains and records what it runs.
+#[derive(Debug, Parser)]
+#[command(
+    name = "substrate",
+    version,
+    about = "A shell that checks, contains and records what it runs",
+    override_usage = "substrate [-l] [-i] [-c LINE [NAME [ARG]...] | SCRIPT [ARG]...]\n       substrate COMMAND [ARG]...",
+    after_help = "In shell mode Substrate takes the options of bash, and before them:
+      --policy NAME|FILE    judge by this policy
+      --replay SPAN         run a recorded command again and compare (--replay-verbose: say more)
+      --record              keep what the command prints: its digest and its beginning
+      --require-approval    ask before every command that is not auto-approved
+      --no-world            run without worlds (only where the policy observes)
+
+Exit codes: the command's own; 126 denied; 127 not found; 125 Substrate itself failed;
+128+n ended by signal n; 2 usage. Management commands: 0 yes, 1 no, 2 usage."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run one program without a shell in between
+    Run(RunArgs),
+    /// Check, show and explain policies
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Read what happened
+    #[command(args_conflicts_with_subcommands = true)]
+    Trace(TraceArgs),
+    /// Run a recorded command again in a fresh world and say what differs
+    Replay(ReplayArgs),
+    /// Put guards in front of tools, for other shells
+    #[command(subcommand)]
+    Shim(ShimCommand),
+    /// Look at, take over or throw away what isolated commands did
+    #[command(subcommand)]
+    World(WorldCommand),
+    /// Show and trust the profiles of directories
+    #[command(subcommand)]
+    Profile(ProfileCommand),
+    /// Show, give and revoke approvals
+    #[command(subcommand)]
+    Approvals(ApprovalsCommand),
+    /// Tell what may run here, under which policy, from which files
+    Allowed {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Set Substrate up
+    Init(InitArgs),
+    /// Remove what was set up
+    Uninstall(UninstallArgs),
+    /// Tell what is and is not enforced on this machine
+    Doctor {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man,
+    /// Print the policy in force and its mode, for a prompt
+    Prompt {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Arguments of `run`.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// Judge by this policy
+    #[arg(long, value_name = "NAME|FILE")]
+    pub policy: Option<OsString>,
+    /// Run it in a fresh world, whatever the policy says; what it writes is held back
+    #[arg(long)]
+    pub isolated: bool,
+    /// With --isolated: let it write here too (held back like the rest)
+    #[arg(long, value_name = "PATH", requires = "isolated")]
+    pub write: Vec<PathBuf>,
+    /// With --isolated: hide this from it too
+    #[arg(long, value_name = "PATH", requires = "isolated")]
+    pub hide: Vec<PathBuf>,
+    /// With --isolated: no network at all, whatever the policy allows
+    #[arg(long, requires = "isolated")]
+    pub no_net: bool,
+    /// Set a variable for it
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub setenv: Vec<OsString>,
+    /// Run it in this directory
+    #[arg(long, value_name = "DIR")]
+    pub chdir: Option<PathBuf>,
+    /// Keep what it prints: its digest and its beginning
+    #[arg(long)]
+    pub record: bool,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "ARGV")]
+    pub argv: Vec<OsString>,
+}
+
+/// Subcommands of `policy`.
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Check policy files; without one, the policy in use
+    Validate {
+        /// Files or names
+        #[arg(value_name = "NAME|FILE")]
+        policies: Vec<OsString>,
+    },
+    /// Show the policy in use, with everything resolved
+    Show {
+        /// Another policy
+        #[arg(value_name = "NAME|FILE")]
+        policy: Option<OsString>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the policies that exist
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say what would become of a line, and why, without running it
+    Explain(ExplainArgs),
+    /// Score a file of commands with expected verdicts
+    Test {
+        /// JSON lines: {"command": …, "expect": "guard"|"pass"}
+        file: PathBuf,
+        /// Judge by this policy
+        #[arg(long, value_name = "NAME|FILE")]
+        policy: Option<OsString>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say which commands of the past another policy would decide differently
+    Whatif {
+        /// The other policy
+        #[arg(value_name = "NAME|FILE")]
+        policy: OsString,
+        #[command(flatten)]
+        wanted: FilterArgs,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Propose the smallest additions that would let pass what happened, as a diff to review
+    Learn(LearnArgs),
+    /// Write a new policy that extends another one
+    Init {
+        /// Its name
+        name: String,
+        /// What it extends
+        #[arg(long, default_value = "default", value_name = "NAME")]
+        from: String,
+        /// Do it without a terminal
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Make a policy the one in use
+    Use {
+        /// Its name
+        name: String,
+        /// Do it without a terminal
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Show what differs between two policies; with one, between the policy in use and it
+    Diff {
+        /// The first, or only, policy
+        #[arg(value_name = "NAME|FILE")]
+        one: OsString,
+        /// The second
+        #[arg(value_name = "NAME|FILE")]
+        other: Option<OsString>,
+    },
+    /// Open a policy in $EDITOR; it takes effect when it has no mistakes
+    Edit {
+        /// Its name; without one, the policy in use
+        name: Option<String>,
+    },
+    /// Read the policy in use anew and say what is in force
+    Reload,
+    /// Print a JSON schema
+    Schema {
+        /// Which one
+        #[arg(default_value = "policy")]
+        of: SchemaName,
+    },
+}
+
+/// Arguments of `policy learn`.
+#[derive(Debug, clap::Args)]
+pub struct LearnArgs {
+    /// The policy to add to; without it, the one in use
+    #[arg(long, value_name = "NAME")]
+    pub policy: Option<String>,
+    /// The name of the policy that holds the additions
+    #[arg(long, default_value = "learned")]
+    pub name: String,
+    /// Write that policy
+    #[arg(long)]
+    pub save: bool,
+    /// Do it without a terminal
+    #[arg(long, requires = "save")]
+    pub yes: bool,
+    #[command(flatten)]
+    pub wanted: FilterArgs,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The schemas there are.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum SchemaName {
+    /// Policy files
+    Policy,
+    /// Tool models
+    Tool,
+    /// Trace events
+    Span,
+}
+
+/// Arguments of `policy explain`.
+#[derive(Debug, clap::Args)]
+pub struct ExplainArgs {
+    /// The line
+    #[arg(required_unless_present = "jsonl", conflicts_with = "jsonl")]
+    pub line: Option<OsString>,
+    /// Judge by this policy
+    #[arg(long, value_name = "NAME|FILE")]
+    pub policy: Option<OsString>,
+    /// As if typed in this directory
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Read {"command": …, "cwd": …} lines on standard input, write one answer a line
+    #[arg(long)]
+    pub jsonl: bool,
+}
+
+/// Subcommands of `shim`.
+#[derive(Debug, Subcommand)]
+pub enum ShimCommand {
+    /// Make shims; without names, renew those there are, or make the preset `dev`
+    Install {
+        /// Names of tools
+        #[arg(value_name = "TOOL")]
+        tools: Vec<OsString>,
+        /// The tools of a preset that are on this machine
+        #[arg(long)]
+        preset: Option<Preset>,
+    },
+    /// Remove shims
+    Remove {
+        /// Names of tools
+        #[arg(value_name = "TOOL", required_unless_present = "all")]
+        tools: Vec<OsString>,
+        /// All of them
+        #[arg(long)]
+        all: bool,
+    },
+    /// List the shims
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Tell what each shim stands for and whether PATH leads to it
+    Status {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the line for a shell's rc file, and how agents get the shims
+    Init {
+        /// The shell; without it, your login shell
+        shell: Option<ShimShell>,
+    },
+}
+
+/// Sets of tools.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum Preset {
+    /// Tools that fetch, publish, build or reach other machines
+    Dev,
+    /// Those, and tools that remove, overwrite or change rights
+    Agent,
+}
+
+/// Shells with an rc file that we know.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum ShimShell {
+    /// bash
+    Bash,
+    /// zsh
+    Zsh,
+    /// fish
+    Fish,
+    /// Any POSIX shell
+    Sh,
+}
+
+/// Subcommands of `world`.
+#[derive(Debug, Subcommand)]
+pub enum WorldCommand {
+    /// List what worlds have left
+    Status {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Find out what this machine gives to worlds, by trying
+    Doctor {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what an isolated command changed
+    Diff {
+        /// Its span or world: an id, a part of it, or `-` for the newest
+        result: String,
+        /// One line a file
+        #[arg(long)]
+        stat: bool,
+        /// As a patch (the default)
+        #[arg(long)]
+        patch: bool,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Open a shell in what an isolated command left; what is changed there is added to it
+    Explore {
+        /// Its span or world: an id, a part of it, or `-` for the newest
+        result: String,
+        /// Run this instead of a shell
+        #[arg(last = true, value_name = "ARGV")]
+        argv: Vec<OsString>,
+    },
+    /// Take over what an isolated command changed
+    Apply {
+        /// Its span or world: an id, a part of it, or `-` for the newest
+        result: String,
+        /// Only these files or directories
+        paths: Vec<PathBuf>,
+        /// Also what lies outside what the policy lets be written
+        #[arg(long)]
+        held: bool,
+        /// Overwrite what changed on the host meanwhile
+        #[arg(long)]
+        force: bool,
+        /// Only say what would happen
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Bring back what the last apply changed
+    Undo {
+        /// Its span or world: an id, a part of it, or `-` for the newest
+        result: String,
+        /// Also where the host changed since
+        #[arg(long)]
+        force: bool,
+    },
+    /// Throw away what an isolated command changed
+    Discard {
+        /// Its span or world: an id, a part of it, or `-` for the newest
+        result: String,
+    },
+    /// Clear away what crashed or finished worlds have left
+    Gc {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Subcommands of `profile`.
+#[derive(Debug, Subcommand)]
+pub enum ProfileCommand {
+    /// Show the profile of a directory and what it means there
+    Show {
+        /// The directory; without one, this one
+        directory: Option<PathBuf>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the profiles that are trusted
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Trust a profile as it is now: at your own prompt it replaces the policy in use
+    Trust {
+        /// The directory; without one, this one
+        directory: Option<PathBuf>,
+        /// Only until this session ends
+        #[arg(long)]
+        session: bool,
+    },
+    /// Trust a profile no longer
+    Revoke {
+        /// The directory; without one, this one
+        directory: Option<PathBuf>,
+        /// All of them
+        #[arg(long, conflicts_with = "directory")]
+        all: bool,
+    },
+}
+
+/// Subcommands of `approvals`.
+#[derive(Debug, Subcommand)]
+pub enum ApprovalsCommand {
+    /// List what is approved
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take approvals back
+    Revoke {
+        /// Ids, or how they begin
+        #[arg(value_name = "ID", required_unless_present = "all")]
+        ids: Vec<String>,
+        /// All of them, also those in a file that is damaged
+        #[arg(long)]
+        all: bool,
+    },
+    /// Approve a line before it is run
+    Grant(GrantArgs),
+}
+
+/// Arguments of `approvals grant`.
+#[derive(Debug, clap::Args)]
+pub struct GrantArgs {
+    /// The line
+    pub line: OsString,
+    /// The policy that asks
+    #[arg(long, value_name = "NAME|FILE")]
+    pub policy: Option<OsString>,
+    /// As a session with --require-approval would ask
+    #[arg(long)]
+    pub require_approval: bool,
+    /// As if typed in this directory
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+    /// Remember this pattern instead of the exact command
+    #[arg(long)]
+    pub pattern: Option<String>,
+    /// How long: 90m, 12h, 30d, never; without it, 90 days
+    #[arg(long, value_name = "TIME")]
+    pub expires: Option<String>,
+}
+
+/// Arguments of `init`.
+#[derive(Debug, clap::Args)]
+pub struct InitArgs {
+    /// The policy to start from
+    #[arg(long, value_name = "NAME")]
+    pub preset: Option<String>,
+    /// Whether refusals are carried out
+    #[arg(long)]
+    pub mode: Option<ModeName>,
+    /// Install shims
+    #[arg(long, value_name = "PRESET", num_args = 0..=1, default_missing_value = "dev")]
+    pub shims: Option<Preset>,
+    /// Make Substrate your login shell (/etc/shells and chsh)
+    #[arg(long)]
+    pub login_shell: bool,
+    /// Ask nothing; what is not given stays as the preset says
+    #[arg(long)]
+    pub yes: bool,
+    /// Change nothing, say what would change
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// The modes of a policy.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum ModeName {
+    /// Nothing is refused, everything is recorded
+    Observe,
+    /// Refusals are carried out
+    Enforce,
+}
+
+impl From<ModeName> for substrate_trace::Mode {
+    fn from(mode: ModeName) -> Self {
+        match mode {
+            ModeName::Observe => Self::Observe,
+            ModeName::Enforce => Self::Enforce,
+        }
+    }
+}
+
+/// Arguments of `uninstall`.
+#[derive(Debug, clap::Args)]
+pub struct UninstallArgs {
+    /// Remove policies, keys, the trace and results of isolated commands as well
+    #[arg(long)]
+    pub purge: bool,
+    /// Ask nothing
+    #[arg(long)]
+    pub yes: bool,
+    /// Remove nothing, say what would go
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Whether the first argument is a subcommand's name; everything else is for a shell.
+pub fn is_subcommand(arguments: &[OsString]) -> bool {
+    let Some(first) = arguments.get(1).and_then(|first| first.to_str()) else {
+        return false;
+    };
+    first == "help"
+        || first == shim_exec::NAME
+        || (!first.starts_with('-') && NAMES.contains(&first))
+}
+
+/// Kept apart from clap, because the way to `-c` must not build a parser. A test compares.
+const NAMES: [&str; 15] = [
+    "run",
+    "policy",
+    "trace",
+    "replay",
+    "shim",
+    "world",
+    "profile",
+    "approvals",
+    "allowed",
+    "init",
+    "uninstall",
+    "doctor",
+    "completions",
+    "man",
+    "prompt",
+];
+
+/// The help text.
+pub fn help() -> String {
+    Cli::command().render_help().to_string()
+}
+
+/// Name and version.
+pub fn version() -> String {
+    Cli::command().render_version()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_declarations_are_sound() {
+        Cli::command().debug_assert();
+        let declared: Vec<String> = Cli::command()
+            .get_subcommands()
+            .map(|sub| sub.get_name().to_owned())
+            .collect();
+        assert_eq!(declared, NAMES);
+    }
+}

@@ -1,0 +1,188 @@
+//! `substrate approvals`: what people have approved.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use serde_json::{Value, json};
+use substrate_broker::approvals::{Approved, DEFAULT_SECONDS, Grant};
+use substrate_broker::{Answer, BrokerError, Input, Lasting, Origin, Request};
+use substrate_shell::session::working_directory;
+use substrate_shell::visible::{unusual, visible};
+use substrate_sys::environment;
+
+use crate::args::{ApprovalsCommand, GrantArgs};
+use crate::authority::{self, Needs};
+use crate::commands::ask;
+use crate::commands::when;
+use crate::failure::Failure;
+use crate::out;
+use crate::shell_mode::open_broker;
+
+/// Runs a subcommand of `approvals`.
+pub fn run(command: &ApprovalsCommand) -> Result<(), Failure> {
+    match command {
+        ApprovalsCommand::List { json } => list(*json),
+        ApprovalsCommand::Revoke { ids, all } => revoke(ids, *all),
+        ApprovalsCommand::Grant(args) => grant(args),
+    }
+}
+
+fn list(as_json: bool) -> Result<(), Failure> {
+    let broker = ask::broker(None)?;
+    let grants = broker.approvals().list()?;
+    if as_json {
+        let rows: Vec<Value> = grants.iter().map(row).collect();
+        return Ok(out::print(&format!("{}\n", Value::Array(rows)))?);
+    }
+    let mut text = String::new();
+    for grant in &grants {
+        text.push_str(&format!("{}\n", line(grant)));
+    }
+    if text.is_empty() {
+        text.push_str("nothing is approved\n");
+    }
+    Ok(out::print(&text)?)
+}
+
+fn row(grant: &Grant) -> Value {
+    let kind = match grant.what {
+        Approved::Command(_) => "command",
+        Approved::Line(_) => "line",
+    };
+    json!({
+        "id": grant.id,
+        "kind": kind,
+        "pattern": grant.what.text(),
+        "directory": grant.directory.display().to_string(),
+        "policy": grant.policy_id,
+        "policy_sha256": grant.policy_sha256,
+        "given": when::utc(grant.given),
+        "expires": grant.expires.map(when::utc),
+        "session": grant.session.as_ref().map(|process| process.pid),
+    })
+}
+
+fn line(grant: &Grant) -> String {
+    let until = match (&grant.session, grant.expires) {
+        (Some(process), _) => format!("until process {} ends", process.pid),
+        (None, Some(end)) => format!("until {}", when::utc(end)),
+        (None, None) => "until revoked".to_owned(),
+    };
+    let exactly = match grant.what {
+        Approved::Command(_) => "",
+        Approved::Line(_) => " (this line only)",
+    };
+    format!(
+        "{}  {}{exactly}  in {}  policy {}  {until}",
+        grant.id,
+        visible(grant.what.text().as_bytes()),
+        visible(grant.directory.as_os_str().as_bytes()),
+        grant.policy_id,
+    )
+}
+
+fn revoke(ids: &[String], all: bool) -> Result<(), Failure> {
+    authority::require(Needs::Person)?;
+    let broker = ask::broker(None)?;
+    if all {
+        broker.approvals().clear()?;
+        return Ok(out::print("all approvals are revoked\n")?);
+    }
+    let gone = broker.approvals().revoke(ids)?;
+    if gone.is_empty() {
+        return Err(Failure::Missing(
+            "there is no such approval; `substrate approvals list` shows them".to_owned(),
+        ));
+    }
+    let mut text = String::new();
+    for grant in &gone {
+        text.push_str(&format!("revoked {}\n", line(grant)));
+    }
+    Ok(out::print(&text)?)
+}
+
+fn grant(args: &GrantArgs) -> Result<(), Failure> {
+    authority::require(Needs::Person)?;
+    let seconds = match &args.expires {
+        None => Some(DEFAULT_SECONDS),
+        Some(text) => when::seconds(text).map_err(Failure::Usage)?,
+    };
+    let env = environment::raw();
+    let here = working_directory(&env).map_err(BrokerError::Cwd)?;
+    let cwd = args.cwd.as_ref().map_or(here.clone(), |cwd| here.join(cwd));
+    let broker = open_broker(args.policy.clone(), args.require_approval, &env, &cwd)?;
+    let search_path = environment::get(&env, "PATH")
+        .map(OsStr::from_bytes)
+        .unwrap_or_default();
+    let request = Request {
+        input: Input::Line(args.line.as_bytes()),
+        origin: Origin::OneShot,
+        cwd: &cwd,
+        search_path,
+        variables: &[],
+        aliases: &[],
+        isolate: false,
+    };
+    let evaluation = broker.evaluate(&request);
+    let question = match (&evaluation.answer, &evaluation.question) {
+        (Answer::Ask(..), Some(question)) => question,
+        (Answer::Deny(rule), _) => {
+            let rule = rule.as_ref().map(ToString::to_string).unwrap_or_default();
+            return Err(Failure::Refused(format!(
+                "this is denied ({rule}), and an approval does not help against that; change the policy"
+            )));
+        }
+        _ => return Ok(out::print("this needs no approval here\n")?),
+    };
+    let what: Vec<Approved> = match &args.pattern {
+        None => question.remember.clone(),
+        Some(pattern) => {
+            for at in 0..question.remember.len() {
+                broker
+                    .try_pattern(&request, &evaluation, at, pattern)
+                    .map_err(Failure::Usage)?;
+            }
+            vec![Approved::Command(pattern.clone())]
+        }
+    };
+    if what.is_empty() {
+        return Err(Failure::Refused(
+            "this cannot be remembered, because it is not text".to_owned(),
+        ));
+    }
+    let mut text = String::from("Command Approval Request\n");
+    text.push_str(&format!("Command: {}\n", visible(args.line.as_bytes())));
+    if let Some(warning) = unusual(args.line.as_bytes()) {
+        text.push_str(&format!("Warning: {warning}\n"));
+    }
+    for reason in &question.reasons {
+        let rule = &reason.rule;
+        text.push_str(&format!(
+            "Reason: {} ({} `{}`, {rule})\n",
+            rule.reason.as_deref().unwrap_or("a person is to be asked"),
+            rule.list,
+            rule.pattern
+        ));
+    }
+    for what in &what {
+        text.push_str(&format!(
+            "Will be remembered: `{}` in {} and below\n",
+            visible(what.text().as_bytes()),
+            visible(question.directory.as_os_str().as_bytes())
+        ));
+    }
+    if !ask::confirm(&text, "Allow it?")? {
+        return Err(Failure::Refused("nothing was approved".to_owned()));
+    }
+    let granted = broker.grant(
+        question,
+        &what,
+        &question.directory,
+        Lasting::Seconds(seconds),
+    )?;
+    let mut text = String::new();
+    for grant in &granted {
+        text.push_str(&format!("approved {}\n", line(grant)));
+    }
+    Ok(out::print(&text)?)
+}

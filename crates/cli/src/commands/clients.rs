@@ -1,0 +1,210 @@
+//! Which hosts this machine's package clients use: their own commands and files are asked, so that
+//! mirrors and proxies work and no host is known in advance.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a client may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The hosts of every client that was found, by the name of its set.
+pub fn ask(user: &Path) -> BTreeMap<String, Vec<String>> {
+    let mut all = BTreeMap::new();
+    let mut put = |set: &str, texts: Vec<String>| {
+        let mut hosts: Vec<String> = texts.iter().flat_map(|text| hosts_in(text)).collect();
+        hosts.sort();
+        hosts.dedup();
+        if !hosts.is_empty() {
+            all.insert(set.to_owned(), hosts);
+        }
+    };
+    put("npm", npm(user));
+    put("python", python(user));
+    put("cargo", cargo(user));
+    put(
+        "go",
+        vec![with_scheme(&output("go", &["env", "GOPROXY", "GOSUMDB"]))],
+    );
+    put(
+        "ruby",
+        vec![
+            output("gem", &["sources", "--list"]),
+            file(&user.join(".gemrc")),
+        ],
+    );
+    put("debian", debian(Path::new("/etc/apt")));
+    put(
+        "git",
+        vec![output("git", &["config", "--global", "--list"])],
+    );
+    all
+}
+
+fn npm(user: &Path) -> Vec<String> {
+    vec![
+        output("npm", &["config", "get", "registry"]),
+        file(&user.join(".npmrc")),
+    ]
+}
+
+/// The settings name an index only when somebody set one; otherwise pip itself knows its own.
+fn python(user: &Path) -> Vec<String> {
+    const OWN: &str = "from pip._internal.models.index import PyPI; print(PyPI.simple_url); print('https://' + PyPI.file_storage_domain)";
+    let set = output("pip", &["config", "list"]);
+    let files = [".config/pip/pip.conf", ".pip/pip.conf"].map(|name| file(&user.join(name)));
+    let variables = ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL"]
+        .map(|name| std::env::var(name).unwrap_or_default());
+    let mut texts = vec![set.clone()];
+    texts.extend(files);
+    texts.extend(variables);
+    if !texts.iter().any(|text| text.contains("://")) {
+        texts.push(output("python3", &["-c", OWN]));
+    }
+    texts
+}
+
+/// Settings, and the indexes that cargo has used: each is a directory named after its host, with a
+/// file that says where packages are downloaded.
+fn cargo(user: &Path) -> Vec<String> {
+    let home = std::env::var_os("CARGO_HOME").map_or_else(|| user.join(".cargo"), PathBuf::from);
+    let mut texts = vec![file(&home.join("config.toml")), file(&home.join("config"))];
+    for entry in fs::read_dir(home.join("registry/index"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some((host, _)) = name.rsplit_once('-') {
+            texts.push(format!("https://{host}/"));
+        }
+        texts.push(file(&entry.path().join("config.json")));
+    }
+    texts
+}
+
+fn debian(directory: &Path) -> Vec<String> {
+    let mut texts = vec![file(&directory.join("sources.list"))];
+    for entry in fs::read_dir(directory.join("sources.list.d"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        texts.push(file(&entry.path()));
+    }
+    let is_comment = |line: &&str| !line.trim_start().starts_with('#');
+    texts
+        .iter()
+        .map(|text| {
+            text.lines()
+                .filter(is_comment)
+                .collect::<Vec<_>>()
+                .join("\n")
+        })
+        .collect()
+}
+
+/// `GOSUMDB` is a bare host.
+fn with_scheme(text: &str) -> String {
+    text.lines()
+        .flat_map(|line| line.split([',', '|']))
+        .map(|word| {
+            if word.contains("://") || !word.contains('.') {
+                word.to_owned()
+            } else {
+                let host = word.split(['+', ' ']).next().unwrap_or(word);
+                format!("https://{host}/")
+            }
+        })
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn file(path: &Path) -> String {
+    let small = fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() < 1 << 20);
+    if small {
+        fs::read(path)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    } else {
+        String::new()
+    }
+}
+
+/// What a command prints, or nothing when it is not there, fails or takes too long.
+fn output(program: &str, arguments: &[&str]) -> String {
+    let child = Command::new(program)
+        .args(arguments)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(mut child) = child else {
+        return String::new();
+    };
+    let start = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => break,
+            Ok(None) if start.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return String::new();
+            }
+        }
+    }
+    child
+        .wait_with_output()
+        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+        .unwrap_or_default()
+}
+
+/// The hosts of the URLs in a text, with the port where one is given.
+fn hosts_in(text: &str) -> Vec<String> {
+    let mut hosts = Vec::new();
+    for part in text.split("://").skip(1) {
+        let end = part
+            .find(|c: char| !(c.is_ascii_alphanumeric() || "-._:@[]%~!$&+".contains(c)))
+            .unwrap_or(part.len());
+        let authority = &part[..end];
+        let host = authority
+            .rsplit_once('@')
+            .map_or(authority, |(_, host)| host);
+        let host = host.trim_end_matches([':', '.']).to_ascii_lowercase();
+        let valid = substrate_policy::terms::HostRule::parse(&host).is_ok();
+        if valid && (host.contains('.') || host.starts_with("localhost")) && !host.contains('*') {
+            hosts.push(host);
+        }
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_of_urls() {
+        assert_eq!(
+            hosts_in(
+                "registry=https://user:secret@npm.test:8443/a/\n@x:registry=http://other.test/"
+            ),
+            ["npm.test:8443", "other.test"]
+        );
+        assert_eq!(
+            hosts_in("deb [arch=amd64] https://Mirror.Test/debian x"),
+            ["mirror.test"]
+        );
+        assert!(hosts_in("no url, file:///srv/x, https://*/").is_empty());
+    }
+
+    #[test]
+    fn go_names_bare_hosts() {
+        let text = with_scheme("https://proxy.test,direct\nsum.test+033de0ae\n");
+        assert_eq!(hosts_in(&text), ["proxy.test", "sum.test"]);
+    }
+}

@@ -1,0 +1,226 @@
+//! `substrate doctor`: what is and is not enforced on this machine.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use substrate_broker::choice::FLOOR;
+use substrate_broker::{BrokerError, enclosure, person, project};
+use substrate_shell::oneshot::shell_path;
+use substrate_shell::session::working_directory;
+use substrate_sys::environment;
+use substrate_trace::Level;
+use substrate_world::netprobe;
+use substrate_world::probe;
+
+use crate::commands::{shim, world};
+use crate::failure::Failure;
+use crate::out;
+use crate::shell_mode::open_broker;
+
+/// One line of the report.
+pub struct Check {
+    /// What was looked at.
+    pub what: &'static str,
+    /// How it is.
+    pub state: State,
+    /// What was found, and what to do about it.
+    pub found: String,
+}
+
+/// How something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// As it should be.
+    Good,
+    /// Usable, with a limit that is named.
+    Limited,
+    /// Not usable.
+    Bad,
+}
+
+/// Prints the report; fails when something is not usable.
+pub fn run(as_json: bool) -> Result<(), Failure> {
+    let checks = checks()?;
+    if as_json {
+        let rows: Vec<Value> = checks
+            .iter()
+            .map(|check| json!({"check": check.what, "state": word(check.state), "found": check.found}))
+            .collect();
+        out::print(&format!("{}\n", Value::Array(rows)))?;
+    } else {
+        let mut text = String::new();
+        for check in &checks {
+            text.push_str(&format!(
+                "{:<8} {:<14} {}\n",
+                word(check.state),
+                check.what,
+                check.found
+            ));
+        }
+        out::print(&text)?;
+    }
+    if checks.iter().any(|check| check.state == State::Bad) {
+        Err(Failure::No)
+    } else {
+        Ok(())
+    }
+}
+
+fn word(state: State) -> &'static str {
+    match state {
+        State::Good => "ok",
+        State::Limited => "limited",
+        State::Bad => "bad",
+    }
+}
+
+fn checks() -> Result<Vec<Check>, Failure> {
+    let env = environment::raw();
+    let cwd = working_directory(&env).map_err(BrokerError::Cwd)?;
+    let mut checks = Vec::new();
+    let mut add = |what, state, found: String| checks.push(Check { what, state, found });
+
+    match open_broker(None, false, &env, &cwd) {
+        Ok(broker) => {
+            let info = broker.info().clone();
+            let warnings = broker.take_warnings();
+            let state = if warnings.is_empty() {
+                State::Good
+            } else {
+                State::Limited
+            };
+            let note = warnings
+                .first()
+                .map(|_| "; its file has mistakes, the last good version is used")
+                .unwrap_or_default();
+            add(
+                "policy",
+                state,
+                format!(
+                    "{} ({}), mode {}{note}",
+                    info.id,
+                    info.path,
+                    info.mode.as_str()
+                ),
+            );
+            let home = broker.home();
+            match home.unsafe_ownership() {
+                Some(problem) => add("home", State::Bad, problem),
+                None => add("home", State::Good, home.path.display().to_string()),
+            }
+            match substrate_trace::Writer::open(&home.path) {
+                Ok(_) => add(
+                    "trace",
+                    State::Good,
+                    home.path.join("trace.jsonl").display().to_string(),
+                ),
+                Err(error) => add("trace", State::Bad, error.to_string()),
+            }
+            match project::find(&cwd, &cwd, &home.user) {
+                Some(project) => add("project", State::Good, project.display().to_string()),
+                None => add(
+                    "project",
+                    State::Limited,
+                    "none here: $PROJECT is empty in the home directory and above it".to_owned(),
+                ),
+            }
+        }
+        Err(failure) => add("policy", State::Bad, failure.to_string()),
+    }
+    if let Some((state, found)) = worlds() {
+        add("worlds", state, found);
+    }
+    if Path::new(FLOOR).exists() {
+        add("floor", State::Good, format!("{FLOOR} holds for everyone"));
+    }
+    if let Some(problems) = shim::problems() {
+        match problems.first() {
+            Some(_) => add("shims", State::Limited, problems.join("; ")),
+            None => add("shims", State::Good, "first on PATH".to_owned()),
+        }
+    }
+    match shell_path() {
+        Some(path) if path.ends_with("bash") => {
+            add("engine", State::Good, path.display().to_string())
+        }
+        Some(path) => add(
+            "engine",
+            State::Limited,
+            format!(
+                "{}: there is no bash, so lines have the language of sh",
+                path.display()
+            ),
+        ),
+        None => add(
+            "engine",
+            State::Bad,
+            "neither bash nor sh was found".to_owned(),
+        ),
+    }
+    for row in netprobe::rows() {
+        let state = match row.works && row.fix.is_none() {
+            true => State::Good,
+            false => State::Limited,
+        };
+        let fix = row.fix.map(|fix| format!("; {fix}")).unwrap_or_default();
+        add(row.what, state, row.found + &fix);
+    }
+    if person::programs_may_type() {
+        add("terminals", State::Limited, "the kernel lets programs type into their terminal (dev.tty.legacy_tiocsti is not 0): answers are confirmed with a word where another program has it".to_owned());
+    }
+    if enclosure::encloses() {
+        add("session", State::Limited, "a Substrate session encloses this terminal: nothing can be approved or trusted from here".to_owned());
+    }
+    let report = substrate_world::probe::probe(&std::env::temp_dir());
+    match report.level {
+        Level::Full => add(
+            "worlds",
+            State::Good,
+            "full: enforcing sessions and isolated commands are held by the kernel".to_owned(),
+        ),
+        level => {
+            let missing = report.rows.iter().find(|row| !row.works);
+            let why = missing.map_or_else(String::new, |row| {
+                let fix = row
+                    .fix
+                    .as_deref()
+                    .unwrap_or("`substrate world doctor` has more");
+                format!(": {}: {}; {fix}", row.what, row.found)
+            });
+            let held = "enforcing policies that want worlds run nothing here";
+            add("worlds", State::Limited, format!("{level}{why}; {held}"));
+        }
+    }
+    add(
+        "line layer",
+        State::Good,
+        "judges every line before it runs; cooperative, like the shims".to_owned(),
+    );
+    Ok(checks)
+}
+
+/// What worlds are worth here; each thing that is missing is named, `world doctor` says what to do.
+fn worlds() -> Option<(State, String)> {
+    let home = world::own_home().ok()?;
+    let scratch = home.path.join("worlds");
+    home.ensure(&scratch).ok()?;
+    let report = probe::probe(&scratch);
+    let missing: Vec<&str> = report
+        .rows
+        .iter()
+        .filter(|row| !row.works)
+        .map(|row| row.what)
+        .collect();
+    let state = match report.level {
+        Level::Full if missing.is_empty() => State::Good,
+        _ => State::Limited,
+    };
+    let mut found = format!("level {}", report.level);
+    if !missing.is_empty() {
+        found.push_str(&format!(
+            "; not here: {} (`substrate world doctor` tells more)",
+            missing.join(", ")
+        ));
+    }
+    Some((state, found))
+}

@@ -1,0 +1,65 @@
+//! `substrate world explore`: a shell inside what an isolated command left.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use substrate_broker::BrokerError;
+use substrate_shell::isolation::Isolation;
+use substrate_shell::notice::{Kind, Notices};
+use substrate_shell::oneshot::{self, Job, shell_path};
+use substrate_shell::session::working_directory;
+use substrate_shell::visible::visible;
+use substrate_sys::environment;
+use substrate_sys::supervise::Ending;
+
+use crate::commands::world;
+use crate::failure::Failure;
+use crate::shell_mode::{begin, open_broker};
+
+/// Runs the shell, or the program.
+pub fn run(result: &str, argv: &[OsString]) -> Ending {
+    let notices = Notices::new(&environment::raw());
+    start(result, argv, notices).unwrap_or_else(|failure| {
+        notices.say(Kind::Failed, &failure.to_string());
+        Ending::Exit(failure.run_code())
+    })
+}
+
+fn start(result: &str, argv: &[OsString], notices: Notices) -> Result<Ending, Failure> {
+    let mut pending = world::find(&world::own_home()?, result)?;
+    let missing = |error: &dyn std::fmt::Display| Failure::Missing(error.to_string());
+    let argv = if argv.is_empty() {
+        let shell = shell_path().ok_or_else(|| missing(&"neither bash nor sh was found"))?;
+        vec![shell.into_os_string()]
+    } else {
+        argv.to_vec()
+    };
+    let mut env = environment::raw();
+    // Where the command ran is where its results are; it may be gone by now.
+    let cwd = pending.meta().cwd.clone();
+    if std::env::set_current_dir(&cwd).is_ok() {
+        environment::set(&mut env, "PWD", cwd.as_os_str().as_bytes());
+    }
+    let cwd = working_directory(&env).map_err(BrokerError::Cwd)?;
+    let broker = open_broker(None, false, &env, &cwd)?;
+    let session = begin(broker, env, notices);
+    let lock = pending.explore().map_err(|error| missing(&error))?;
+    let cmd = visible(pending.meta().cmd.as_bytes());
+    notices.say(
+        Kind::Info,
+        &format!("inside what `{cmd}` left; what is changed here is added to it"),
+    );
+    let isolation = Isolation {
+        keep: true,
+        again: Some(pending),
+        ..Isolation::default()
+    };
+    // From here on its description says that somebody is in it; deciding about it needs the lock.
+    drop(lock);
+    Ok(oneshot::run(
+        &session,
+        &Job::Argv(argv),
+        Some(&isolation),
+        &cwd,
+    ))
+}

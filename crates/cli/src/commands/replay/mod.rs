@@ -1,0 +1,343 @@
+//! `substrate replay`: recorded commands once more, in fresh worlds, and what differs.
+
+mod drift;
+mod report;
+mod select;
+
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use serde_json::json;
+use substrate_broker::{Answer, Broker, BrokerError, Evaluation, Input, Origin, Request};
+use substrate_policy::terms::{Place, WorldSpec};
+use substrate_replay::{Accepted, Again, Past, Refusal, Run, accept};
+use substrate_shell::guarded::StartJudge;
+use substrate_shell::notice::{Kind, Notices};
+use substrate_shell::oneshot::{DENIED, FAILED};
+use substrate_shell::recording;
+use substrate_shell::session::working_directory;
+use substrate_sys::environment;
+use substrate_sys::supervise::Ending;
+use substrate_trace::read::{Reader, Record};
+use substrate_trace::{Component, Key, Redactor, Retention, SessionId, SpanInfo, Writer, denial};
+use substrate_world::gated;
+use substrate_world::linux::Linux;
+
+use super::trace::look::Look;
+use crate::failure::Failure;
+use crate::out;
+use crate::replay_args::ReplayArgs;
+use crate::shell_mode::open_broker;
+
+/// Replays: 0 the same, 1 not, 126 denied today, 125 not possible.
+pub fn run(args: ReplayArgs) -> Ending {
+    let notices = Notices::new(&environment::raw());
+    match replay(args, notices) {
+        Ok(status) => Ending::Exit(status),
+        Err(failure) => {
+            notices.say(Kind::Failed, &failure.to_string());
+            Ending::Exit(failure.run_code())
+        }
+    }
+}
+
+fn replay(mut args: ReplayArgs, notices: Notices) -> Result<i32, Failure> {
+    let env = environment::raw();
+    let cwd = working_directory(&env).map_err(BrokerError::Cwd)?;
+    let broker = open_broker(args.policy.take(), false, &env, &cwd)?;
+    let home = broker.home().path.clone();
+    let records = select::select(&Reader::open(&home)?, &args)?;
+    let key = Key::existing(&home)?;
+    let redactor = Redactor::new(&broker.policy().settings().redact);
+    let again = Again::new(&home, &key, &redactor);
+    if records.len() > 1 {
+        // Without it, spans that need no snapshot can still be run.
+        let _ = again.several();
+    }
+    let several = records.len() > 1 || args.last.is_some_and(|n| n > 1) || args.session.is_some();
+    let replays = Replays {
+        broker: &broker,
+        notices,
+        look: Look::new(),
+        key: &key,
+        redactor: &redactor,
+        several,
+        args,
+        again,
+    };
+    replays.all(&records)
+}
+
+/// What became of one span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Same,
+    Different,
+    /// The new result is the record now.
+    Updated,
+    /// It cannot be run again, which says nothing about the next one.
+    Cannot,
+    /// The trace is in doubt, or something failed: nothing more is run.
+    Failed,
+    Denied,
+}
+
+impl End {
+    fn code(self) -> i32 {
+        match self {
+            End::Same | End::Updated => 0,
+            End::Different => 1,
+            End::Cannot | End::Failed => FAILED,
+            End::Denied => DENIED,
+        }
+    }
+}
+
+struct Replays<'a> {
+    broker: &'a Broker,
+    notices: Notices,
+    look: Look,
+    key: &'a Key,
+    redactor: &'a Redactor,
+    several: bool,
+    args: ReplayArgs,
+    again: Again<'a>,
+}
+
+impl Replays<'_> {
+    fn all(mut self, records: &[Record]) -> Result<i32, Failure> {
+        let chained = self.args.session.is_some();
+        let mut ends = Vec::new();
+        for record in records {
+            let end = self.one(record, chained)?;
+            ends.push(end);
+            let diverged = chained && end == End::Different;
+            if diverged || matches!(end, End::Failed | End::Denied) {
+                break;
+            }
+        }
+        if self.several && !self.args.json {
+            out::print(&summary(&ends, records.len()))?;
+        }
+        // What differs says more than what could not be run; a refusal says most.
+        let worst = [End::Denied, End::Failed, End::Different, End::Cannot];
+        let worst = worst.iter().find(|end| ends.contains(end));
+        Ok(worst.map_or(0, |end| end.code()))
+    }
+
+    fn one(&mut self, record: &Record, chained: bool) -> Result<End, Failure> {
+        let home = self.broker.home().path.clone();
+        let past = match Past::new(&home, self.key, record, self.args.here) {
+            Ok(past) => past,
+            Err(refusal) => return self.refused(record, &refusal),
+        };
+        let evaluation = self.judge(&past);
+        let spec = match terms(&evaluation) {
+            Ok(spec) => spec,
+            Err((end, why)) => {
+                let kind = if end == End::Denied {
+                    Kind::Refused
+                } else {
+                    Kind::Failed
+                };
+                return self.stopped(record, end, kind, &why);
+            }
+        };
+        let private = substrate_shell::snapshot::private(self.broker, past.root.as_deref());
+        let mut warnings = drift::around(self.broker, &past);
+        let (env, warning) = drift::environment(&past, self.key);
+        warnings.extend(warning);
+        let (stdin, warning) = drift::stdin(&past, self.key);
+        warnings.extend(warning);
+        let backend = match self.world(&past, &evaluation) {
+            Ok(backend) => backend,
+            Err(error) => {
+                let text = error.to_string();
+                return self.stopped(record, End::Failed, Kind::Failed, &text);
+            }
+        };
+        let run = Run {
+            backend: &backend,
+            spec: &spec,
+            private,
+            env,
+            stdin,
+            chained,
+            keep: self.args.keep,
+        };
+        let mut outcome = match self.again.run(&past, run) {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                let text = error.to_string();
+                return self.stopped(record, End::Failed, Kind::Failed, &text);
+            }
+        };
+        warnings.extend(drift::held(&past, &outcome.enforced));
+        outcome.warnings.splice(0..0, warnings);
+        let updated = self.args.update && !outcome.is_same();
+        if updated {
+            self.accept(&past, &outcome)?;
+        }
+        self.tell(&past, &outcome, updated)?;
+        Ok(match (outcome.is_same(), updated) {
+            (true, _) => End::Same,
+            (false, true) => End::Updated,
+            (false, false) => End::Different,
+        })
+    }
+
+    fn tell(
+        &self,
+        past: &Past,
+        outcome: &substrate_replay::Outcome,
+        updated: bool,
+    ) -> Result<(), Failure> {
+        if self.args.json {
+            let line = format!("{}\n", report::json(past, outcome, updated));
+            return Ok(out::print(&line)?);
+        }
+        let mut text = String::new();
+        if self.args.verbose {
+            text.push_str(&report::verbose(outcome));
+        }
+        let word = report::verdict(outcome, updated);
+        match self.several {
+            true => text.push_str(&report::head(&self.look, past, word)),
+            false => text.push_str(&(self.look.tint(word.1, word.0) + "\n")),
+        }
+        text.push_str(&report::differences(&self.look, outcome));
+        Ok(out::print(&text)?)
+    }
+
+    fn refused(&self, record: &Record, refusal: &Refusal) -> Result<End, Failure> {
+        let end = match refusal.is_doubt() {
+            true => End::Failed,
+            false => End::Cannot,
+        };
+        self.stopped(record, end, Kind::Failed, &refusal.to_string())
+    }
+
+    /// Says why a span was not run.
+    fn stopped(&self, record: &Record, end: End, kind: Kind, why: &str) -> Result<End, Failure> {
+        let id = &record.span.span_id;
+        let id = substrate_shell::visible::visible(id.as_bytes());
+        if self.args.json {
+            let verdict = if end == End::Denied {
+                "denied"
+            } else {
+                "impossible"
+            };
+            let line = json!({"span_id": id, "verdict": verdict, "same": null, "why": why});
+            out::print(&format!("{line}\n"))?;
+        }
+        let text = match end {
+            End::Denied => why.to_owned(),
+            _ => format!("cannot replay {id}: {why}"),
+        };
+        self.notices.say(kind, &text);
+        Ok(end)
+    }
+
+    /// Judges it by today's policy.
+    fn judge(&self, past: &Past) -> Evaluation {
+        let line = past.line();
+        let search_path = past.context.path.clone().unwrap_or_default();
+        self.broker.evaluate(&Request {
+            input: match past.argv() {
+                Some(argv) => Input::Argv(argv),
+                None => Input::Line(line.as_bytes()),
+            },
+            origin: Origin::OneShot,
+            cwd: &past.cwd,
+            search_path: &search_path,
+            variables: &[],
+            aliases: &[],
+            isolate: true,
+        })
+    }
+
+    /// What makes its world: every program start in there is judged by today's policy too, and
+    /// what is refused belongs to the span.
+    fn world(&self, past: &Past, evaluation: &Evaluation) -> std::io::Result<Linux> {
+        let search_path = past.context.path.clone().unwrap_or_default();
+        let judge = StartJudge::replaying(self.broker, self.notices, &search_path);
+        let session = past.span.session_id.parse();
+        let session = session.unwrap_or_else(|_| SessionId::new());
+        let mut span = SpanInfo::new(Component::Replay, session, None);
+        if let Ok(id) = past.span.span_id.parse() {
+            span.span_id = id;
+        }
+        span.policy_id.clone_from(&evaluation.policy.id);
+        span.mode = evaluation.policy.mode;
+        span.cwd.clone_from(&past.cwd);
+        span.cmd = past.line();
+        judge.begin_line(&span, evaluation);
+        let spent = self.broker.egress_cells()?;
+        Ok(Linux::default()
+            .with_guard(Arc::new(judge))
+            .with_network(gated::networks(Arc::new(|_| ()), spent)))
+    }
+
+    /// Makes the new result the record.
+    fn accept(&self, past: &Past, outcome: &substrate_replay::Outcome) -> Result<(), Failure> {
+        let home = &self.broker.home().path;
+        let info = self.broker.info();
+        let tools = past.context.tools.iter().map(|tool| tool.path.clone());
+        let now = Accepted {
+            policy_id: info.id.clone(),
+            policy_hash: info.sha256.clone(),
+            mode: info.mode,
+            world_image_version: recording::image(outcome.enforced.level.as_str()),
+            tools: substrate_replay::tools(home, &tools.collect::<Vec<_>>()),
+        };
+        let writer = Writer::open_with(home, Retention::default(), self.redactor.clone())?;
+        match accept(&writer, past, outcome, now)? {
+            true => Ok(()),
+            false => Err(Failure::Missing(
+                "the span's ids are not ones that can be written".to_owned(),
+            )),
+        }
+    }
+}
+
+/// The world in which today's policy lets it run; else why it does not.
+fn terms(evaluation: &Evaluation) -> Result<WorldSpec, (End, String)> {
+    let denied = |rule: &Option<_>, why| {
+        let text = denial(&evaluation.policy.id, Option::as_ref(rule), why);
+        (End::Denied, text)
+    };
+    match &evaluation.answer {
+        Answer::Allow(terms) => match &terms.place {
+            Place::Isolated(spec) => Ok((**spec).clone()),
+            _ => Err((
+                End::Failed,
+                "today's policy has no world for it (`world.enabled`), and a replay needs one"
+                    .to_owned(),
+            )),
+        },
+        Answer::Deny(rule) => Err(denied(rule, "a replay is judged by today's policy")),
+        Answer::Ask(_, rule) => Err(denied(rule, "today it needs a person's approval")),
+    }
+}
+
+/// One line about several spans.
+fn summary(ends: &[End], asked: usize) -> String {
+    let count = |wanted: End| ends.iter().filter(|end| **end == wanted).count();
+    let mut parts = vec![format!("{} the same", count(End::Same))];
+    for (end, text) in [
+        (End::Different, "different"),
+        (End::Updated, "updated"),
+        (End::Cannot, "not replayable"),
+        (End::Failed, "failed"),
+        (End::Denied, "denied"),
+    ] {
+        if count(end) > 0 {
+            parts.push(format!("{} {text}", count(end)));
+        }
+    }
+    let left = match asked - ends.len() {
+        0 => String::new(),
+        left => format!("; stopped, {left} not run"),
+    };
+    format!("{} of {asked}: {}{left}\n", ends.len(), parts.join(", "))
+}

@@ -1,0 +1,106 @@
+//! What a replay found, for a person and for a program.
+
+use std::ffi::OsStr;
+
+use serde_json::{Value, json};
+use substrate_replay::{Outcome, Past};
+use substrate_shell::visible::visible;
+use substrate_trace::Stream;
+
+use crate::commands::trace::look::{self, Look, Tint};
+
+/// How long a command is shown beside its verdict.
+const WIDTH: usize = 60;
+
+/// One word that sums it up.
+pub fn verdict(outcome: &Outcome, updated: bool) -> (&'static str, Tint) {
+    match (outcome.is_same(), updated) {
+        (true, _) => ("same", Tint::Good),
+        (false, true) => ("updated", Tint::Odd),
+        (false, false) => ("different", Tint::Bad),
+    }
+}
+
+/// A line about one of several spans.
+pub fn head(look: &Look, past: &Past, word: (&str, Tint)) -> String {
+    let id = look::short(&past.span.span_id);
+    let command = look.cut(&look::command(&past.span), WIDTH);
+    let verdict = look.tint(word.1, &format!("{:<9}", word.0));
+    format!("{id}  {verdict}  {command}\n")
+}
+
+/// Where it ran, what it used, and what is not as it was.
+pub fn verbose(outcome: &Outcome) -> String {
+    let held = &outcome.enforced;
+    let mut text = format!(
+        "[replay] world: {}: fs {}, net {}, exec {}\n",
+        held.level, held.fs, held.net, held.exec
+    );
+    let scopes = match outcome.scopes.is_empty() {
+        true => "none".to_owned(),
+        false => outcome.scopes.join(", "),
+    };
+    text.push_str(&format!(
+        "[replay] scopes: {}\n",
+        visible(scopes.as_bytes())
+    ));
+    text.push_str(&format!("[replay] files put back: {}\n", outcome.restored));
+    for warning in &outcome.warnings {
+        let line = format!("{}: {}", warning.what, warning.text);
+        text.push_str(&format!("[replay] warn: {}\n", visible(line.as_bytes())));
+    }
+    text
+}
+
+/// What differs, line by line.
+pub fn differences(look: &Look, outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for difference in &outcome.differences {
+        let line = format!("{}: {}", difference.what, difference.text);
+        text.push_str(&format!("  {}\n", visible(line.as_bytes())));
+        for line in difference.diff.iter().flat_map(|diff| diff.lines()) {
+            let tint = match line.as_bytes().first() {
+                Some(b'-') => Tint::Bad,
+                Some(b'+') => Tint::Good,
+                _ => Tint::Dim,
+            };
+            let line = look::clean(OsStr::new(line));
+            text.push_str(&format!("    {}\n", look.tint(tint, &line)));
+        }
+    }
+    if let Some(world) = &outcome.kept {
+        text.push_str(&format!("kept: substrate world diff {world}\n"));
+    }
+    text
+}
+
+/// Everything, as one object.
+pub fn json(past: &Past, outcome: &Outcome, updated: bool) -> Value {
+    let differences = outcome.differences.iter().map(|difference| {
+        json!({
+            "what": difference.what,
+            "text": difference.text,
+            "diff": difference.diff,
+        })
+    });
+    let warnings = outcome.warnings.iter();
+    let warnings = warnings.map(|warning| json!({"what": warning.what, "text": warning.text}));
+    let stream = |stream: &Stream| json!({"bytes": stream.bytes, "digest": stream.digest});
+    let [stdout, stderr] = &outcome.output;
+    let held = &outcome.enforced;
+    json!({
+        "span_id": past.span.span_id,
+        "verdict": verdict(outcome, updated).0,
+        "same": outcome.is_same(),
+        "exit": outcome.status.code(),
+        "differences": differences.collect::<Vec<_>>(),
+        "warnings": warnings.collect::<Vec<_>>(),
+        "world": {"level": held.level.as_str(), "fs": held.fs, "net": held.net, "exec": held.exec},
+        "scopes": outcome.scopes,
+        "restored": outcome.restored,
+        "stdout": stream(stdout),
+        "stderr": stream(stderr),
+        "merged": outcome.merged,
+        "kept": outcome.kept,
+    })
+}

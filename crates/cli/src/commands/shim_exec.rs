@@ -1,0 +1,229 @@
+//! `substrate shim-exec`: takes over from a shim that could not decide alone. The tool is found
+//! already, and whatever runs takes the place of this process, as it would have taken the shim's.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use substrate_broker::env::{SHIM_BYPASS, SUBSTRATE_WORLD};
+use substrate_broker::{
+    Answer, Broker, BrokerError, Choice, Evaluation, Home, Input, Options, Origin, Request,
+    enclosure,
+};
+use substrate_policy::terms::Place;
+use substrate_shell::approval;
+use substrate_shell::isolation::Isolation;
+use substrate_shell::notice::{Kind, Notices};
+use substrate_shell::oneshot::{self, DENIED, FAILED, Job};
+use substrate_shell::session::{Session, working_directory};
+use substrate_shim::{guard, record, start, tool};
+use substrate_sys::environment;
+use substrate_sys::supervise::Ending;
+use substrate_trace::{Component, Event, RuleRef, SpanId, SpanInfo, command_line};
+
+use crate::failure::Failure;
+use crate::shell_mode::{begin, ceilings};
+
+/// The name of the subcommand, which only shims use.
+pub const NAME: &str = "shim-exec";
+
+/// What a shim hands over.
+struct Order {
+    home: PathBuf,
+    target: PathBuf,
+    span: SpanId,
+    /// What the tool gets, `argv[0]` first.
+    argv: Vec<OsString>,
+    /// How many arguments this process has.
+    arguments: usize,
+}
+
+/// Runs what a shim handed over.
+pub fn run(arguments: &[OsString]) -> Ending {
+    let env = environment::raw();
+    let notices = Notices::new(&env);
+    let result = parse(arguments).and_then(|order| take_over(&order, env, notices));
+    result.unwrap_or_else(|failure| {
+        notices.say(Kind::Failed, &failure.to_string());
+        Ending::Exit(failure.run_code())
+    })
+}
+
+/// Read by hand, because the way of every `ask` and `isolate` leads through here.
+fn parse(arguments: &[OsString]) -> Result<Order, Failure> {
+    let wrong = || {
+        Failure::Usage(
+            "usage: substrate shim-exec --home DIR --target PATH --span ID -- ARGV0 [ARG]..."
+                .to_owned(),
+        )
+    };
+    let words: Vec<&OsStr> = arguments.iter().skip(2).map(OsString::as_os_str).collect();
+    let [
+        home_name,
+        home,
+        target_name,
+        target,
+        span_name,
+        span,
+        end,
+        argv @ ..,
+    ] = words.as_slice()
+    else {
+        return Err(wrong());
+    };
+    let names = [*home_name, *target_name, *span_name, *end];
+    if names != ["--home", "--target", "--span", "--"].map(OsStr::new) || argv.is_empty() {
+        return Err(wrong());
+    }
+    Ok(Order {
+        home: home.into(),
+        target: target.into(),
+        span: span
+            .to_str()
+            .and_then(|text| text.parse().ok())
+            .ok_or_else(wrong)?,
+        argv: argv.iter().map(|word| word.into()).collect(),
+        arguments: arguments.len(),
+    })
+}
+
+fn take_over(order: &Order, env: Vec<CString>, notices: Notices) -> Result<Ending, Failure> {
+    let home = Home::find(Some(order.home.as_os_str()), || false).map_err(BrokerError::from)?;
+    let (cwd, lost) = match working_directory(&env) {
+        Ok(cwd) => (cwd, false),
+        Err(_) => (PathBuf::from("/"), true),
+    };
+    let name = order.target.file_name().unwrap_or_default().to_owned();
+    let judged: Vec<OsString> = std::iter::once(name)
+        .chain(order.argv.iter().skip(1).cloned())
+        .collect();
+    let given_path = environment::get(&env, "PATH").map(OsStr::from_bytes);
+    let search_path = tool::judged_path(&order.target, given_path, &home.shims());
+    let request = Request {
+        input: Input::Argv(&judged),
+        origin: Origin::Shim,
+        cwd: &cwd,
+        search_path: &search_path,
+        variables: &[],
+        aliases: &[],
+        isolate: false,
+    };
+
+    let around = enclosure::ancestors();
+    let open = |home: Home| {
+        Broker::open(
+            home,
+            Options {
+                choice: Choice::Active,
+                ceilings: ceilings(&around),
+                require_approval: false,
+                world: environment::get(&env, SUBSTRATE_WORLD)
+                    .map(|value| OsStr::from_bytes(value).to_owned()),
+                session_start: cwd.clone(),
+            },
+        )
+    };
+    let broker = open(home.clone())?;
+    let mut evaluation = broker.evaluate(&request);
+    // A shim of another home is no way out of the session around it.
+    if !around.is_empty() {
+        let session_home = enclosure::home(&around, None).map_err(BrokerError::from)?;
+        if session_home.path != home.path {
+            let theirs = open(session_home)?.evaluate(&request);
+            if strictness(&theirs) > strictness(&evaluation) {
+                evaluation = theirs;
+            }
+        }
+    }
+    let session = begin(broker, env, notices);
+    let mut span = session.span(&evaluation, command_line(&judged), judged.clone(), &cwd);
+    span.component = Component::Shim;
+    span.span_id = order.span;
+    if lost {
+        if session.enforces() {
+            notices.say(Kind::Failed, "nothing was run, because the working directory is gone and nothing can be judged by it");
+            return Ok(Ending::Exit(FAILED));
+        }
+        span.degraded
+            .push("the working directory is gone".to_owned());
+    }
+    let bypass =
+        session.variable(SHIM_BYPASS) == Some(OsStr::new("1")) && session.broker.allows_bypass();
+    if bypass {
+        (span.verdict, span.rule) = (None, None);
+        guard::bypassed(&mut span);
+        return Ok(run_direct(&session, order, span));
+    }
+    Ok(match &evaluation.answer {
+        Answer::Deny(rule) => refuse(&session, &mut span, rule.as_ref(), ""),
+        Answer::Allow(terms) | Answer::Ask(terms, _) => match terms.place {
+            // This way asks for itself.
+            Place::Isolated(_) => {
+                let argv = std::iter::once(order.target.clone().into_os_string())
+                    .chain(judged.into_iter().skip(1));
+                let wishes = Isolation::default();
+                oneshot::run(&session, &Job::Argv(argv.collect()), Some(&wishes), &cwd)
+            }
+            // A shim guards a command of somebody else's shell, which lives outside every world; only
+            // what the policy isolates by name leaves that shell's side.
+            Place::Direct | Place::Session(_) => {
+                if let Answer::Ask(_, rule) = &evaluation.answer
+                    && let Err(why) = approval::settle(&session, &request, &evaluation, &span)
+                {
+                    return Ok(refuse(&session, &mut span, rule.as_ref(), &why));
+                }
+                approval::note_remembered(&session, &evaluation, &span);
+                if let Some((outcome, rule)) = &evaluation.would {
+                    let decided = std::mem::replace(&mut span.rule, rule.clone());
+                    session.record_or_warn(&Event::policy_violation(&span, *outcome));
+                    span.rule = decided;
+                }
+                run_direct(&session, order, span)
+            }
+        },
+    })
+}
+
+fn strictness(evaluation: &Evaluation) -> u8 {
+    match &evaluation.answer {
+        Answer::Deny(_) => 3,
+        Answer::Ask(..) => 2,
+        Answer::Allow(terms) => u8::from(matches!(terms.place, Place::Isolated(_))),
+    }
+}
+
+fn refuse(session: &Session, span: &mut SpanInfo, rule: Option<&RuleRef>, why: &str) -> Ending {
+    span.rule = rule.cloned();
+    session.refuse(span, rule, why);
+    Ending::Exit(DENIED)
+}
+
+/// Becomes the tool.
+fn run_direct(session: &Session, order: &Order, mut span: SpanInfo) -> Ending {
+    span.place = Some("direct");
+    if !session.record_start(&span) {
+        return Ending::Exit(FAILED);
+    }
+    let argv: std::io::Result<Vec<CString>> = order
+        .argv
+        .iter()
+        .map(|word| start::c_string(word))
+        .collect();
+    let tool = start::Tool {
+        target: &order.target,
+        name: order.target.file_name().unwrap_or_default(),
+        argv: argv.unwrap_or_default(),
+        env: record::child_env(&span, &session.env),
+        given_env: &session.env,
+        arguments: order.arguments,
+    };
+    let home: &Path = &session.broker.home().path;
+    let policy = session.broker.policy();
+    let notices = substrate_shim::notice::Notices::new(&session.env);
+    start::run(tool, &notices, &|| (), &|ending, duration| {
+        let ended = (ending, duration);
+        record::complete(home, &policy.settings().redact, &span, ended, |_| {
+            span.replay.clone()
+        });
+    })
+}

@@ -1,0 +1,295 @@
+//! `substrate world`: what isolated commands left, and what this machine gives to worlds.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use substrate_broker::env::SUBSTRATE_HOME;
+use substrate_broker::{BrokerError, Home, enclosure};
+use substrate_shell::progress::Meter;
+use substrate_sys::supervise::Ending;
+use substrate_world::apply::{self, ApplyError, ApplyOptions, Watch};
+use substrate_world::patch::{self, Paint};
+use substrate_world::pending::Pending;
+use substrate_world::{gc, probe};
+
+use crate::args::WorldCommand;
+use crate::commands::explore;
+use crate::failure::Failure;
+use crate::out;
+
+/// Runs a subcommand of `world`.
+pub fn run(command: &WorldCommand) -> Result<Ending, Failure> {
+    let home = own_home()?;
+    let done = match command {
+        WorldCommand::Explore { result, argv } => return Ok(explore::run(result, argv)),
+        WorldCommand::Status { json } => status(&home, *json),
+        WorldCommand::Doctor { json } => doctor(&home, *json),
+        WorldCommand::Diff {
+            result,
+            stat,
+            patch,
+            json,
+        } => diff(&home, result, *stat, *patch, *json),
+        WorldCommand::Apply {
+            result,
+            paths,
+            held,
+            force,
+            dry_run,
+        } => {
+            let options = ApplyOptions {
+                paths: absolute(paths)?,
+                held: *held,
+                force: *force,
+            };
+            apply(&home, result, &options, *dry_run)
+        }
+        WorldCommand::Undo { result, force } => undo(&home, result, *force),
+        WorldCommand::Discard { result } => discard(&home, result),
+        WorldCommand::Gc { json } => collect(&home, *json),
+    };
+    done.map(|()| Ending::Exit(0))
+}
+
+/// The home whose results are meant.
+pub fn own_home() -> Result<Home, Failure> {
+    let own = std::env::var_os(SUBSTRATE_HOME);
+    let home = enclosure::home(&enclosure::ancestors(), own.as_deref());
+    Ok(home.map_err(BrokerError::from)?)
+}
+
+fn absolute(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    paths
+        .iter()
+        .map(|path| Ok(std::path::absolute(path)?))
+        .collect()
+}
+
+/// The result that was named.
+pub fn find(home: &Home, result: &str) -> Result<Pending, Failure> {
+    if result == "-" {
+        let newest = Pending::list(&home.path).map_err(missing)?.pop();
+        return newest
+            .ok_or_else(|| Failure::Missing("no isolated command has left anything".to_owned()));
+    }
+    Pending::find(&home.path, result).map_err(missing)
+}
+
+fn missing(error: impl std::fmt::Display) -> Failure {
+    Failure::Missing(error.to_string())
+}
+
+fn status(home: &Home, as_json: bool) -> Result<(), Failure> {
+    let leftovers = gc::survey(&home.path, gc::KEEP_APPLIED).map_err(missing)?;
+    if as_json {
+        let rows: Vec<Value> = leftovers
+            .iter()
+            .map(|leftover| {
+                let meta = leftover.pending.as_ref().map(Pending::meta);
+                json!({
+                    "state": leftover.verdict.as_str(),
+                    "world": meta.map(|meta| meta.world_id.clone()),
+                    "span": meta.map(|meta| meta.span_id.clone()),
+                    "cmd": meta.map(|meta| meta.cmd.to_string_lossy().into_owned()),
+                    "directory": leftover.dir.display().to_string(),
+                })
+            })
+            .collect();
+        return Ok(out::print(&format!("{}\n", Value::Array(rows)))?);
+    }
+    let mut text = String::new();
+    for leftover in &leftovers {
+        let meta = leftover.pending.as_ref().map(Pending::meta);
+        let span = meta.map(|meta| meta.span_id.as_str()).unwrap_or("-");
+        let short = &span[span.len().saturating_sub(12)..];
+        let cmd = meta
+            .map(|meta| meta.cmd.to_string_lossy().escape_debug().to_string())
+            .unwrap_or_default();
+        text.push_str(&format!(
+            "{:<12} {short:<12} {cmd}\n",
+            leftover.verdict.as_str()
+        ));
+    }
+    if text.is_empty() {
+        text.push_str("no isolated command has left anything\n");
+    }
+    Ok(out::print(&text)?)
+}
+
+fn doctor(home: &Home, as_json: bool) -> Result<(), Failure> {
+    let scratch = home.path.join("worlds");
+    home.ensure(&scratch).map_err(|error| Failure::File {
+        what: format!("cannot make {}", scratch.display()),
+        error,
+    })?;
+    let report = probe::probe(&scratch);
+    if as_json {
+        let rows: Vec<Value> = report
+            .rows
+            .iter()
+            .map(|row| json!({"check": row.what, "works": row.works, "found": row.found, "fix": row.fix}))
+            .collect();
+        out::print(&format!(
+            "{}\n",
+            json!({"level": report.level.as_str(), "checks": rows})
+        ))?;
+    } else {
+        let mut text = format!("level: {}\n", report.level.as_str());
+        for row in &report.rows {
+            let mark = if row.works { "yes" } else { "no" };
+            text.push_str(&format!("{mark:<4} {:<24} {}\n", row.what, row.found));
+            if let Some(fix) = &row.fix {
+                text.push_str(&format!("     {:<24} {fix}\n", ""));
+            }
+        }
+        out::print(&text)?;
+    }
+    if report.level == substrate_trace::Level::Full {
+        Ok(())
+    } else {
+        Err(Failure::No)
+    }
+}
+
+fn diff(
+    home: &Home,
+    result: &str,
+    stat: bool,
+    as_patch: bool,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let pending = find(home, result)?;
+    let mut text = Vec::new();
+    let paint = if out::colours() {
+        Paint::ANSI
+    } else {
+        Paint::PLAIN
+    };
+    let mut meter = Meter::default();
+    let mut go_on = |now| meter.tell(now);
+    if as_json {
+        patch::json(&pending, &mut text, &mut go_on).map_err(missing)?;
+        text.push(b'\n');
+        return Ok(out::write(&text)?);
+    }
+    let totals = if stat && !as_patch {
+        patch::stat(&pending, paint, &mut text, &mut go_on)
+    } else {
+        patch::patch(&pending, paint, &mut text, &mut go_on)
+    };
+    let totals = totals.map_err(missing)?;
+    text.extend_from_slice(totals.sentence().as_bytes());
+    text.push(b'\n');
+    Ok(out::write(&text)?)
+}
+
+fn apply(home: &Home, result: &str, options: &ApplyOptions, dry_run: bool) -> Result<(), Failure> {
+    let mut pending = find(home, result)?;
+    let mut meter = Meter::default();
+    let mut tell = |now| meter.tell(now);
+    let check = apply::check(&pending, options, &mut tell).map_err(missing)?;
+    let mut text = String::new();
+    for flag in &check.flags {
+        text.push_str(&format!(
+            "can run later: {} ({})\n",
+            flag.path.display(),
+            flag.reason.as_str()
+        ));
+    }
+    for path in &check.skipped {
+        text.push_str(&format!("left out: {}\n", path.display()));
+    }
+    if dry_run {
+        for (path, conflict) in &check.conflicts {
+            text.push_str(&format!(
+                "conflict: {} ({})\n",
+                path.display(),
+                conflict.as_str()
+            ));
+        }
+        text.push_str(&format!("{} changes would be applied\n", check.changes));
+        return Ok(out::print(&text)?);
+    }
+    apply::resume(&mut pending, &mut Watch::new(&mut tell)).map_err(missing)?;
+    let applied = apply::apply(&mut pending, options, &mut Watch::new(&mut tell));
+    drop(meter);
+    match applied {
+        Ok(applied) if applied.check.changes == 0 && !applied.whole => {
+            text.push_str(
+                "nothing was applied: what it changed lies outside what may be written; `--held` takes that too\n",
+            );
+            out::print(&text)?;
+            Err(Failure::No)
+        }
+        Ok(applied) => {
+            let undo = "`substrate world undo` brings the old state back";
+            text.push_str(&format!(
+                "{} changes applied; {undo}\n",
+                applied.check.changes
+            ));
+            Ok(out::print(&text)?)
+        }
+        Err(ApplyError::Conflicts(conflicts)) => {
+            for (path, conflict) in &conflicts {
+                text.push_str(&format!(
+                    "conflict: {} ({})\n",
+                    path.display(),
+                    conflict.as_str()
+                ));
+            }
+            text.push_str("nothing was applied; `--force` overwrites what the host has\n");
+            out::print(&text)?;
+            Err(Failure::No)
+        }
+        Err(error) => Err(missing(error)),
+    }
+}
+
+fn undo(home: &Home, result: &str, force: bool) -> Result<(), Failure> {
+    let mut pending = find(home, result)?;
+    let mut meter = Meter::default();
+    let mut tell = |now| meter.tell(now);
+    let count = apply::undo(&mut pending, force, &mut Watch::new(&mut tell)).map_err(missing)?;
+    drop(meter);
+    Ok(out::print(&format!("{count} changes undone\n"))?)
+}
+
+fn discard(home: &Home, result: &str) -> Result<(), Failure> {
+    let mut pending = find(home, result)?;
+    gc::discard(&mut pending).map_err(missing)?;
+    Ok(out::print("discarded\n")?)
+}
+
+fn collect(home: &Home, as_json: bool) -> Result<(), Failure> {
+    let mut meter = Meter::default();
+    let mut tell = |now| meter.tell(now);
+    let done = gc::collect(&home.path, gc::KEEP_APPLIED, &mut tell).map_err(missing)?;
+    drop(meter);
+    if as_json {
+        let removed: Vec<String> = done
+            .removed
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        let failed: Vec<Value> = done
+            .failed
+            .iter()
+            .map(|(path, error)| json!({"directory": path.display().to_string(), "error": error.to_string()}))
+            .collect();
+        out::print(&format!(
+            "{}\n",
+            json!({"removed": removed, "failed": failed})
+        ))?;
+    } else {
+        let mut text = format!("{} removed\n", done.removed.len());
+        for (path, error) in &done.failed {
+            text.push_str(&format!("cannot remove {}: {error}\n", path.display()));
+        }
+        out::print(&text)?;
+    }
+    if done.failed.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::No)
+    }
+}

@@ -1,0 +1,27 @@
+//! Substrate: a shell that checks, contains and records what it runs.
+#![cfg_attr(not(test), no_main)]
+
+use std::ffi::OsString;
+
+mod args;
+mod authority;
+mod commands;
+mod failure;
+mod out;
+mod replay_args;
+mod shell_args;
+mod shell_mode;
+mod trace_args;
+
+#[cfg(not(test))]
+substrate_sys::main!(run);
+
+#[cfg_attr(test, expect(dead_code, reason = "tests have a `main` of their own"))]
+fn run(arguments: Vec<OsString>) -> ! {
+    let ending = if args::is_subcommand(&arguments) {
+        commands::run(&arguments)
+    } else {
+        shell_mode::run(&arguments)
+    };
+    substrate_sys::supervise::end_like(ending)
+}

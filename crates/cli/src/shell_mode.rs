@@ -1,0 +1,292 @@
+//! `substrate` as a shell: `-c`, scripts, standard input, the prompt.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use substrate_broker::env::{SUBSTRATE_HOME, SUBSTRATE_WORLD};
+use substrate_broker::{Broker, BrokerError, Choice, Home, Options, enclosure, person};
+use substrate_shell::engine::Startup;
+use substrate_shell::notice::{Kind, Notices};
+use substrate_shell::oneshot::{self, Job};
+use substrate_shell::prompt_gate::PromptGate;
+use substrate_shell::repl::{self, NotStarted, ReplOptions};
+use substrate_shell::session::{Session, working_directory};
+use substrate_shell::session_world::Quarters;
+use substrate_shell::standard_input;
+use substrate_sys::environment;
+use substrate_sys::supervise::Ending;
+
+use crate::args;
+use crate::commands;
+use crate::commands::replay;
+use crate::failure::Failure;
+use crate::out;
+use crate::replay_args::ReplayArgs;
+use crate::shell_args::{self, About, ShellArgs};
+
+/// Runs in shell mode.
+pub fn run(arguments: &[OsString]) -> Ending {
+    let env = environment::raw();
+    let notices = Notices::new(&env);
+    let parsed = match shell_args::parse(arguments) {
+        Ok(parsed) => parsed,
+        Err(problem) => return report(&notices, &Failure::Usage(problem)),
+    };
+    match parsed.about {
+        Some(About::Help) => return print(&notices, &args::help()),
+        Some(About::Version) => return print(&notices, &args::version()),
+        None => {}
+    }
+    if let Some(span) = &parsed.replay {
+        return replay::run(ReplayArgs {
+            span: Some(span.to_string_lossy().into_owned()),
+            verbose: parsed.replay_verbose,
+            policy: parsed.policy,
+            ..ReplayArgs::default()
+        });
+    }
+    match start(parsed, env, notices) {
+        Ok(ending) => ending,
+        Err(failure) => report(&notices, &failure),
+    }
+}
+
+fn start(
+    mut parsed: ShellArgs,
+    mut env: Vec<CString>,
+    notices: Notices,
+) -> Result<Ending, Failure> {
+    if parsed.no_world {
+        // The same switch as the variable, so that what runs below agrees; only observing heeds it.
+        environment::set(&mut env, SUBSTRATE_WORLD, b"disabled");
+    }
+    let prompts = wants_prompt(&parsed);
+    let cwd = match working_directory(&env) {
+        Err(error) if prompts => somewhere(&notices, &error),
+        result => result.map_err(BrokerError::Cwd)?,
+    };
+    let policy = parsed.policy.take();
+    // A person who logs in must get a prompt; one below a session has that session's.
+    let broker = if prompts && policy.is_none() && person::enclosed(enclosure::marked()).is_none() {
+        open_for_a_person(parsed.require_approval, &env, &cwd, &notices)?
+    } else {
+        open_broker(policy, parsed.require_approval, &env, &cwd)?
+    };
+    let mut session = begin(broker, env, notices);
+    session.record = parsed.record;
+    // After the others, because bash wants its long options first.
+    if parsed.login {
+        parsed.options.push(OsString::from("-l"));
+    }
+    if parsed.interactive && parsed.command {
+        parsed.options.push(OsString::from("-i"));
+    }
+    let job = if parsed.command {
+        let text = parsed.operands.remove(0);
+        Job::Line {
+            text,
+            options: parsed.options,
+            parameters: parsed.operands,
+        }
+    } else if !parsed.operands.is_empty() && !parsed.stdin {
+        let path = parsed.operands.remove(0);
+        Job::Script {
+            path,
+            options: parsed.options,
+            parameters: parsed.operands,
+        }
+    } else {
+        if parsed.record {
+            let problem = "--record: there is nothing to follow here; it goes with -c or a script";
+            return Err(Failure::Usage(problem.to_owned()));
+        }
+        if prompts {
+            return Ok(prompt(&session, &parsed, &cwd));
+        }
+        return Ok(standard_input::run(
+            &session,
+            &parsed.options,
+            &parsed.operands,
+            &cwd,
+        ));
+    };
+    Ok(oneshot::run(&session, &job, None, &cwd))
+}
+
+/// Whether lines are read from a person.
+fn wants_prompt(parsed: &ShellArgs) -> bool {
+    let terminal = || std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    let elsewhere = parsed.command || (!parsed.operands.is_empty() && !parsed.stdin);
+    !elsewhere && (parsed.interactive || (!parsed.stdin && terminal()))
+}
+
+/// A directory to be in when the one that we were started in is gone.
+fn somewhere(notices: &Notices, error: &std::io::Error) -> PathBuf {
+    let place = PathBuf::from("/");
+    let text = format!(
+        "cannot tell the working directory ({error}); going to {}",
+        place.display()
+    );
+    notices.say(Kind::Warning, &text);
+    let _ = std::env::set_current_dir(&place);
+    place
+}
+
+/// How a prompt ends whose terminal is gone.
+const HUNG_UP: i32 = 129;
+
+/// The shell that a person types at.
+fn prompt(session: &Session, parsed: &ShellArgs, cwd: &Path) -> Ending {
+    // A prompt that the guarded side has opened is nobody's own.
+    if session.barrier().is_none() {
+        session.broker.own_prompt();
+    }
+    // Before the terminal is taken over and any other thread runs: a world is a copy of what is here.
+    let quarters = Quarters::find(session, cwd);
+    let unheld = matches!(quarters, Quarters::Refused(_));
+    let given = |name: &str| parsed.options.iter().any(|option| option == name);
+    let rc_file = parsed
+        .options
+        .iter()
+        .position(|option| option == "--rcfile");
+    let rc_file = rc_file.and_then(|at| parsed.options.get(at + 1));
+    let options = ReplOptions {
+        startup: Startup {
+            login: parsed.login,
+            // What nobody holds starts nothing by itself either.
+            no_rc: given("--norc") || unheld,
+            no_profile: given("--noprofile") || unheld,
+            rc_file: rc_file.map(Into::into),
+        },
+        home: Some(session.broker.home().path.clone()),
+        redact: |line| {
+            substrate_trace::Redactor::new::<&[u8]>(&[])
+                .line(line)
+                .into_owned()
+                .into()
+        },
+        launcher: quarters.launcher(),
+        ..ReplOptions::default()
+    };
+    let announcer = options.announcer.clone();
+    let mut gate = PromptGate::new(session, &commands::AtThePrompt, &quarters, announcer);
+    let home = session.broker.home().path.clone();
+    // Whoever waits for a prompt does not wait for this.
+    std::thread::spawn(move || substrate_world::gc::now_and_then(&home));
+    let ended = repl::run(options, &mut gate);
+    if let Some(world) = quarters.world() {
+        world.finish(session, matches!(ended, Ok(HUNG_UP)));
+    }
+    match ended {
+        Ok(status) => Ending::Exit(status),
+        Err(NotStarted(why)) => last_resort(session, parsed.login, &why, cwd),
+    }
+}
+
+/// What serves when there can be no prompt of ours: a plain shell, where the policy lets one be started.
+fn last_resort(session: &Session, login: bool, why: &str, cwd: &Path) -> Ending {
+    let text = format!("{why}; a plain sh is tried, whose lines nobody judges");
+    session.notices.say(Kind::Warning, &text);
+    let mut argv = vec![OsString::from("/bin/sh")];
+    argv.extend(login.then(|| OsString::from("-l")));
+    argv.push(OsString::from("-i"));
+    oneshot::run(session, &Job::Argv(argv), None, cwd)
+}
+
+/// Opens the broker with what flags and variables may choose here.
+pub fn open_broker(
+    policy: Option<OsString>,
+    require_approval: bool,
+    env: &[CString],
+    cwd: &Path,
+) -> Result<Broker, Failure> {
+    let around = enclosure::ancestors();
+    let home =
+        enclosure::home(&around, variable(env, SUBSTRATE_HOME)).map_err(BrokerError::from)?;
+    let choice = policy.map_or(Choice::Active, |policy| Choice::parse(&policy));
+    let options = options(choice, ceilings(&around), require_approval, env, cwd);
+    Ok(Broker::open(home, options)?)
+}
+
+/// Opens the broker for somebody who must get a prompt, whatever state his home and policy are in.
+fn open_for_a_person(
+    require_approval: bool,
+    env: &[CString],
+    cwd: &Path,
+    notices: &Notices,
+) -> Result<Broker, Failure> {
+    let home = Home::find(variable(env, SUBSTRATE_HOME), || false).unwrap_or_else(|none| {
+        notices.say(Kind::Warning, &BrokerError::from(none).to_string());
+        // A directory that by convention never exists.
+        Home {
+            path: PathBuf::from("/nonexistent/.substrate"),
+            user: PathBuf::from("/"),
+        }
+    });
+    let options = options(Choice::Active, Vec::new(), require_approval, env, cwd);
+    Ok(Broker::open_for_a_person(home, options)?)
+}
+
+fn options(
+    choice: Choice,
+    ceilings: Vec<Choice>,
+    require_approval: bool,
+    env: &[CString],
+    cwd: &Path,
+) -> Options {
+    Options {
+        choice,
+        ceilings,
+        require_approval,
+        world: variable(env, SUBSTRATE_WORLD).map(ToOwned::to_owned),
+        session_start: cwd.to_owned(),
+    }
+}
+
+fn variable<'a>(env: &'a [CString], name: &str) -> Option<&'a OsStr> {
+    environment::get(env, name).map(OsStr::from_bytes)
+}
+
+/// The policies of the sessions around us.
+pub fn ceilings(around: &[enclosure::Ancestor]) -> Vec<Choice> {
+    let mut ceilings: Vec<Choice> = Vec::new();
+    for ancestor in around {
+        let policy = shell_args::parse(&ancestor.arguments)
+            .ok()
+            .and_then(|args| args.policy);
+        let around = match policy.map(|policy| Choice::parse(&policy)) {
+            Some(Choice::File(path)) => Choice::File(ancestor.cwd.join(path)),
+            Some(choice) => choice,
+            None => Choice::Active,
+        };
+        if !ceilings.contains(&around) {
+            ceilings.push(around);
+        }
+    }
+    ceilings
+}
+
+/// Begins a session and says what a person should know about its policies.
+pub fn begin(broker: Broker, env: Vec<CString>, notices: Notices) -> Session {
+    for warning in broker.take_warnings() {
+        notices.say(Kind::Warning, &warning);
+    }
+    Session::begin(broker, env, notices)
+}
+
+fn print(notices: &Notices, text: &str) -> Ending {
+    match out::print(text) {
+        Ok(()) => Ending::Exit(0),
+        Err(error) => report(notices, &Failure::Output(error)),
+    }
+}
+
+fn report(notices: &Notices, failure: &Failure) -> Ending {
+    notices.say(Kind::Failed, &failure.to_string());
+    if let Some(hint) = failure.hint() {
+        notices.say(Kind::Info, hint);
+    }
+    Ending::Exit(failure.run_code())
+}

@@ -1,0 +1,390 @@
+//! What gets past the guard of an enforcing world: nothing that starts a program. Every attack runs
+//! twice, as root and as an ordinary user where that can be had: without the rules it has to work,
+//! with them it must not.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use common::Sandbox;
+
+const NOBODY: u32 = 65534;
+const ATTACKS: &str = include_str!("guard/attacks.txt");
+
+const RULES: &str = "commands: { denied: [\"rm -rf *\", \"git push *\", \"forbidden *\", \"harmless danger-*\"] }\n";
+const NO_RULES: &str = "commands: { denied: [\"no-such-program\"] }\n";
+
+/// A sandbox with a policy that enforces, for this user or an ordinary one.
+struct Rig {
+    sandbox: Sandbox,
+    user: Option<u32>,
+}
+
+impl Rig {
+    fn new(rules: &str, user: Option<u32>) -> Rig {
+        let policy = format!(
+            "mode: enforce\nfs: {{ read: [\"/**\"], write: [\"$PROJECT/**\", \"/tmp/**\"] }}\n{rules}"
+        );
+        let rig = Rig {
+            sandbox: Sandbox::with_policy(&policy),
+            user,
+        };
+        fs::create_dir(rig.path("victim")).unwrap();
+        fs::write(rig.path("victim/keep"), "").unwrap();
+        rig
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.sandbox.project().join(name)
+    }
+
+    fn compile(&self, source: &str, program: &str) {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../tests/guard")
+            .join(source);
+        let compiled = Command::new("gcc")
+            .args(["-O1", "-static", "-pthread", "-o"])
+            .arg(self.path(program))
+            .arg(source)
+            .status()
+            .unwrap();
+        assert!(compiled.success());
+    }
+
+    /// Everything belongs to whoever will run.
+    fn hand_over(&self) {
+        if let Some(user) = self.user {
+            give(self.sandbox.home().parent().unwrap(), user);
+        }
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let program = self.path("substrate");
+        if !program.exists() {
+            fs::copy(env!("CARGO_BIN_EXE_substrate"), &program).unwrap();
+        }
+        self.hand_over();
+        let mut command = Command::new(program);
+        self.sandbox.prepare(&mut command);
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        // Names that no reading of the line can know.
+        command
+            .env("T", "rm")
+            .env("TOUCH", "touch")
+            .env("MKDIR", "mkdir")
+            .args(["-c", line]);
+        command
+    }
+
+    fn run(&self, line: &str) -> Output {
+        self.command(line).output().unwrap()
+    }
+
+    fn survives(&self) -> bool {
+        self.path("victim/keep").exists()
+    }
+}
+
+fn give(path: &Path, user: u32) {
+    chown(path, Some(user), Some(user)).unwrap();
+    if fs::symlink_metadata(path).unwrap().is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            let entry = entry.unwrap();
+            if !entry.file_type().unwrap().is_symlink() {
+                give(&entry.path(), user);
+            }
+        }
+    }
+}
+
+/// Whom to be: this user, and an ordinary one when this is root.
+fn users() -> Vec<Option<u32>> {
+    if fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0) {
+        vec![None, Some(NOBODY)]
+    } else {
+        vec![None]
+    }
+}
+
+fn has(tool: &str) -> bool {
+    let found = Command::new("sh")
+        .args(["-c", "command -v \"$1\"", "sh", tool])
+        .stdout(Stdio::null())
+        .status();
+    found.is_ok_and(|status| status.success())
+}
+
+/// The outcome of every attack, by name.
+fn attack(rules: &str, user: Option<u32>) -> BTreeMap<String, String> {
+    let rig = Rig::new(rules, user);
+    fs::create_dir(rig.path("attacks")).unwrap();
+    for attack in ATTACKS.split("== ").skip(1) {
+        let (name, text) = attack.split_once('\n').unwrap();
+        fs::write(rig.path(&format!("attacks/{name}.sh")), text).unwrap();
+    }
+    fs::write(rig.path("driver.sh"), include_str!("guard/driver.sh")).unwrap();
+    rig.compile("calls.c", "calls");
+    let set_up = "git init -q --bare victim.git && git init -q work && \
+                  git -C work -c user.name=a -c user.email=a@example.test commit -q --allow-empty -m x";
+    let made = Command::new("sh")
+        .args(["-c", set_up])
+        .current_dir(rig.sandbox.project())
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let output = rig.run("bash driver.sh");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let outcomes = text.lines().filter_map(|line| line.split_once(' '));
+    outcomes
+        .map(|(name, outcome)| (name.to_owned(), outcome.to_owned()))
+        .collect()
+}
+
+#[test]
+fn no_way_of_starting_a_program_gets_past_the_rules() {
+    for tool in ["gcc", "git", "python3"] {
+        if !has(tool) {
+            common::skip(
+                "no_way_of_starting_a_program_gets_past_the_rules",
+                &format!("{tool} is missing"),
+            );
+            return;
+        }
+    }
+    for user in users() {
+        let without = attack(NO_RULES, user);
+        let with = attack(RULES, user);
+        for attack in ATTACKS.split("== ").skip(1) {
+            let (name, text) = attack.split_once('\n').unwrap();
+            let outcome = with.get(name).map_or("lost", String::as_str);
+            if outcome == "absent" {
+                common::skip(&format!("guard: {name}"), "its tool is missing");
+                continue;
+            }
+            assert!(
+                outcome == "told" || outcome == "alive",
+                "{name} as {user:?}: {outcome}"
+            );
+            if !text.contains("# control: any") {
+                let control = without.get(name).map(String::as_str);
+                assert_eq!(control, Some("dead"), "{name} as {user:?} attacks nothing");
+            }
+        }
+        let told = with.values().filter(|outcome| *outcome == "told").count();
+        assert!(
+            told * 10 > with.len() * 8,
+            "{told} of {}: {with:?}",
+            with.len()
+        );
+    }
+}
+
+#[test]
+fn what_runs_is_what_was_judged() {
+    if !has("gcc") {
+        common::skip("what_runs_is_what_was_judged", "gcc is missing");
+        return;
+    }
+    let run = |rules: &str, rounds: u32| {
+        let rig = Rig::new(rules, None);
+        rig.compile("race.c", "harmless");
+        fs::hard_link(rig.path("harmless"), rig.path("forbidden")).unwrap();
+        fs::copy(rig.path("harmless"), rig.path("race")).unwrap();
+        let output = rig.run(&format!("./race {rounds} & ./race {rounds}; wait"));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let count = |word: &str| -> u32 {
+            let lines = text.lines().map(|line| {
+                let mut words = line.split(' ').skip_while(|found| *found != word);
+                words.nth(1).unwrap().parse::<u32>().unwrap()
+            });
+            lines.sum()
+        };
+        assert_eq!(count("rounds"), 2 * rounds, "{text} {output:?}");
+        (count("fine"), count("forbidden"), count("refused"))
+    };
+    let (_, forbidden, _) = run(NO_RULES, 100);
+    assert!(forbidden > 0, "the race is never lost, so it shows nothing");
+    let (fine, forbidden, refused) = run(RULES, 5000);
+    assert_eq!(forbidden, 0);
+    assert!(fine > 0 && refused > 0, "{fine} fine, {refused} refused");
+}
+
+#[test]
+fn a_dead_owner_leaves_nothing_running() {
+    let rig = Rig::new(RULES, None);
+    let mut owner = rig
+        .command("echo started; sleep 1; while :; do $T -rf victim 2>/dev/null; touch still; sleep 0.1; done")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = [0; 8];
+    std::io::Read::read_exact(owner.stdout.as_mut().unwrap(), &mut line).unwrap();
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert!(rig.survives());
+    assert!(!rig.path("still").exists());
+}
+
+#[test]
+fn a_refusal_names_the_rule_and_leaves_a_span_below_the_line() {
+    let rig = Rig::new(RULES, None);
+    let output = rig.run("sh -c '\"$0\" -rf victim' \"$T\"; echo $?");
+    assert!(rig.survives());
+    assert_eq!(output.stdout, b"126\n", "{output:?}");
+    let text = rig.sandbox.normal(&output.stderr);
+    assert!(
+        text.starts_with(
+            "🔒 denied by policy 'test' (rm -rf *, /sandbox/home/policies/test.yaml:5)"
+        ),
+        "{text}"
+    );
+    let violations = rig.sandbox.events("policy_violation");
+    assert_eq!(violations.len(), 1, "{violations:?}");
+    let done = rig.sandbox.events("command_complete");
+    assert_eq!(done.len(), 1);
+    assert_eq!(violations[0]["parent_span"], done[0]["span_id"]);
+    assert_eq!(violations[0]["session_id"], done[0]["session_id"]);
+    assert_eq!(violations[0]["world_id"], done[0]["world_id"]);
+    assert_eq!(violations[0]["component"], "world");
+    assert_eq!(violations[0]["rule"]["pattern"], "rm -rf *");
+    assert_eq!(violations[0]["argv"][1], "-rf");
+    assert_eq!(done[0]["enforced"]["exec"], "guard");
+    assert_eq!(rig.sandbox.events("command_start").len(), 1);
+}
+
+#[test]
+fn every_start_or_none_is_recorded_as_the_policy_says() {
+    let line = "sh -c '/bin/true; env /bin/true'; $T -rf victim";
+    let starts = |setting: &str| {
+        let rig = Rig::new(&format!("{RULES}trace: {{ execs: \"{setting}\" }}\n"), None);
+        rig.run(line);
+        assert!(rig.survives());
+        (
+            rig.sandbox.events("command_start"),
+            rig.sandbox.events("policy_violation").len(),
+        )
+    };
+    let (all, refused) = starts("all");
+    assert_eq!(refused, 1);
+    // The line, sh, true, env, and true again in env's place.
+    assert_eq!(all.len(), 5, "{all:?}");
+    let parent = |at: usize| &all[at]["parent_span"];
+    assert_eq!(parent(1), &all[0]["span_id"]);
+    assert_eq!(parent(2), &all[1]["span_id"]);
+    assert_eq!(parent(3), &all[1]["span_id"]);
+    assert_eq!(parent(4), &all[3]["span_id"]);
+    let (some, refused) = starts("denied");
+    assert_eq!((some.len(), refused), (1, 1));
+    let (some, refused) = starts("off");
+    assert_eq!((some.len(), refused), (1, 0));
+}
+
+#[test]
+fn what_needs_approval_is_refused_where_nobody_is() {
+    let rules = "commands: { ask: [\"touch *\"], isolated: [\"mkdir *\"] }\n";
+    let rig = Rig::new(rules, None);
+    let output = rig.run("$TOUCH there; $MKDIR here");
+    assert!(!rig.path("there").exists());
+    assert!(!rig.path("here").exists());
+    let text = rig.sandbox.normal(&output.stderr);
+    assert!(text.contains("needs a person's approval"), "{text}");
+    assert!(text.contains("substrate approvals grant"), "{text}");
+    assert!(text.contains("run it as its own line"), "{text}");
+}
+
+#[test]
+fn an_isolated_world_satisfies_what_wants_isolation() {
+    let rules = "commands: { isolated: [\"mkdir *\"] }\nworld: { on_finish: discard }\n";
+    let rig = Rig::new(rules, None);
+    let output = rig.run("mkdir here && sh -c 'mkdir here/below && echo made'");
+    assert_eq!(output.stdout, b"made\n", "{output:?}");
+    assert!(!rig.path("here").exists());
+}
+
+#[test]
+fn observing_records_and_refuses_nothing() {
+    let sandbox = Sandbox::with_policy(
+        "mode: observe\nfs: { write: [\"$PROJECT/**\"] }\nworld: { enabled: \"on\" }\n\
+         commands: { denied: [\"touch *\"] }\n",
+    );
+    let output = sandbox
+        .substrate()
+        .args(["-c", "$TOUCH there"])
+        .env("TOUCH", "touch")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(sandbox.project().join("there").exists());
+    let violations = sandbox.events("policy_violation");
+    let would = violations
+        .iter()
+        .find(|event| event["component"] == "world")
+        .unwrap();
+    assert_eq!(would["outcome"], "would_deny");
+    assert_eq!(
+        sandbox.events("command_complete")[0]["enforced"]["exec"],
+        "observed"
+    );
+}
+
+#[test]
+fn debuggers_work_where_the_policy_lets_them() {
+    if !has("strace") {
+        common::skip(
+            "debuggers_work_where_the_policy_lets_them",
+            "strace is missing",
+        );
+        return;
+    }
+    let closed = Rig::new(RULES, None);
+    let output = closed.run("strace -f -o log sh -c '/bin/true; true'");
+    assert!(!output.status.success());
+    let open = Rig::new(&format!("{RULES}world: {{ allow: [ptrace] }}\n"), None);
+    let output = open.run("strace -f -o log sh -c '/bin/true; true'");
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        fs::read_to_string(open.path("log"))
+            .unwrap()
+            .contains("execve")
+    );
+    open.run("strace -f -o log $T -rf victim");
+    assert!(open.survives());
+    assert_eq!(
+        open.sandbox.events("command_complete")[0]["enforced"]["exec"],
+        "guard, without re-check"
+    );
+}
+
+#[test]
+fn missing_programs_and_failing_starts_stay_what_they_are() {
+    let rig = Rig::new(RULES, None);
+    let line = "no-such-program; echo $?; ./victim; echo $?; /etc/passwd; echo $?; \
+                python3 -c 'import subprocess; subprocess.run([\"also-not-there\"])' 2>&1 | tail -1";
+    let output = rig.run(line);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(&lines[..3], ["127", "126", "126"], "{output:?}");
+    assert!(lines[3].starts_with("FileNotFoundError"), "{text}");
+}
+
+#[test]
+fn long_arguments_and_odd_bytes_pass_unchanged() {
+    let rig = Rig::new(RULES, None);
+    let line = "python3 -c 'import subprocess; \
+        a = [b\"x\" * 100000, b\"\", b\"\\xff\\xfe\", b\"two\\nlines\"] + [b\"w\"] * 5000; \
+        r = subprocess.run([b\"printf\", b\"%s\\\\0\"] + a, stdout=subprocess.PIPE).stdout; \
+        print(r == b\"\".join(x + b\"\\0\" for x in a))'";
+    let output = rig.run(line);
+    assert_eq!(output.stdout, b"True\n", "{output:?}");
+}

@@ -1,0 +1,387 @@
+//! The world of an enforcing session: its limits, its level, and what a changed policy means for it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod common;
+mod person;
+
+use std::path::Path;
+use std::process::Output;
+
+use common::Sandbox;
+use person::Person;
+
+const ENFORCE: &str =
+    "mode: enforce\nfs:\n  read: [\"/**\"]\n  write: [\"$PROJECT/**\", \"/tmp/**\"]\n";
+
+fn said(output: &Output) -> String {
+    format!(
+        "{}{}({})",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+        output.status
+    )
+}
+
+fn limited(limits: &str) -> Sandbox {
+    Sandbox::with_policy(&format!("{ENFORCE}world:\n  limits: {{ {limits} }}\n"))
+}
+
+/// Whether control groups can be had, which alone limit a world as a whole.
+fn groups(sandbox: &Sandbox, test: &str) -> bool {
+    sandbox.run(["-c", "true"]);
+    let done = sandbox.events("command_complete");
+    let limits = done.last().unwrap()["enforced"]["limits"].to_string();
+    let there = limits.contains("cgroup");
+    if !there {
+        common::skip(test, &format!("limits here are {limits}"));
+    }
+    there
+}
+
+/// A prompt in the session's world.
+fn prompt(sandbox: &Sandbox) -> Person {
+    let mut command = sandbox.substrate();
+    std::fs::write(sandbox.project().join("rc"), "PS1='ready> '\n").unwrap();
+    command.args(["-i", "--rcfile", "rc"]).env("TERM", "xterm");
+    let mut person = Person::start(command);
+    person.sees("ready> ");
+    person
+}
+
+fn change(sandbox: &Sandbox, text: &str) {
+    sandbox.policy("test", &format!("id: test\nname: Test\n{text}"));
+}
+
+#[test]
+fn a_fork_bomb_ends_itself() {
+    let sandbox = limited("pids: 40");
+    if !groups(&sandbox, "fork bomb") {
+        return;
+    }
+    let output = sandbox.run([
+        "-c",
+        "python3 -c 'import os,time\ntry:\n  while True:\n    if os.fork() == 0: time.sleep(1); os._exit(0)\n\
+         except OSError: os._exit(9)'",
+    ]);
+    assert_eq!(output.status.code(), Some(9), "{}", said(&output));
+    assert!(
+        said(&output).contains("world.limits.pids"),
+        "{}",
+        said(&output)
+    );
+    assert_eq!(
+        sandbox.events("rate_limit")[0]["limit"],
+        "world.limits.pids"
+    );
+}
+
+#[test]
+fn a_memory_hog_ends_itself() {
+    let sandbox = limited("memory: 48Mi");
+    if !groups(&sandbox, "memory hog") {
+        return;
+    }
+    let output = sandbox.run(["-c", "python3 -c 'x = bytearray(200 << 20)'; echo after $?"]);
+    assert!(said(&output).contains("after 137"), "{}", said(&output));
+    assert!(
+        said(&output).contains("world.limits.memory"),
+        "{}",
+        said(&output)
+    );
+}
+
+#[test]
+fn a_command_that_takes_too_long_is_ended() {
+    let sandbox = limited("time: 1s");
+    let output = sandbox.run(["-c", "sleep 1000"]);
+    assert!(!output.status.success());
+    assert!(
+        said(&output).contains("world.limits.time"),
+        "{}",
+        said(&output)
+    );
+    // One that does not listen is ended all the same.
+    let output = sandbox.run(["-c", "trap '' TERM INT; sleep 1000; sleep 1000"]);
+    assert!(said(&output).contains("signal: 9"), "{}", said(&output));
+    assert!(sandbox.run(["-c", "true"]).status.success());
+}
+
+#[test]
+fn a_line_at_the_prompt_that_takes_too_long_is_ended() {
+    let sandbox = limited("time: 1s");
+    let mut person = prompt(&sandbox);
+    for line in [
+        "sleep 1000",
+        "while :; do sleep 0.1; done",
+        "while :; do :; done",
+        "sh -c \"trap '' INT TERM; sleep 1000; sleep 1000\"",
+    ] {
+        person.types(&format!("{line}\r"));
+        person.sees("world.limits.time");
+        person.sees("ready> ");
+    }
+    person.types("echo alive-$((2+2))\r");
+    person.sees("alive-4");
+}
+
+#[test]
+fn the_span_tells_what_held() {
+    let sandbox = Sandbox::with_policy(ENFORCE);
+    let mut person = prompt(&sandbox);
+    person.types("touch made; echo done-$((1+1))\r");
+    person.sees("done-2");
+    person.types("exit\r");
+    person.end();
+    let done = sandbox.events("command_complete");
+    let span = &done[0];
+    assert_eq!(span["place"], "session");
+    assert!(span["world_id"].as_str().unwrap().starts_with("wld_"));
+    assert_eq!(span["enforced"]["level"], "full");
+    assert_eq!(span["enforced"]["exec"], "guard");
+    assert!(sandbox.project().join("made").exists());
+    let events = sandbox.events("world_event");
+    assert_eq!(events[0]["action"], "started");
+    assert_eq!(events.last().unwrap()["action"], "ended");
+}
+
+#[test]
+fn rules_and_hosts_change_at_once() {
+    let sandbox = Sandbox::with_policy(ENFORCE);
+    std::fs::write(sandbox.project().join("later.sh"), "uname > third\n").unwrap();
+    let mut person = prompt(&sandbox);
+    person.types("uname > first; echo one-$((0+1))\r");
+    person.sees("one-1");
+    change(
+        &sandbox,
+        &format!("{ENFORCE}commands:\n  denied: [\"uname *\"]\nnet:\n  allowed: [x.test]\n"),
+    );
+    person.types("uname > second\r");
+    person.sees("denied by policy");
+    // Not only as a line: the guard has the new rules as well.
+    person.types("sh later.sh; echo status-$?\r");
+    person.sees("status-126");
+    person.types("echo on-$((2+2))\r");
+    person.sees("on-4");
+}
+
+#[test]
+fn what_a_living_world_cannot_take_up_is_told_and_stricter_terms_stop_it() {
+    let sandbox = Sandbox::with_policy(ENFORCE);
+    std::fs::write(sandbox.project().join("secret"), "secret\n").unwrap();
+    let mut person = prompt(&sandbox);
+    person.types("echo one-$((0+1))\r");
+    person.sees("one-1");
+    let looser = ENFORCE.replace("\"/tmp/**\"", "\"/tmp/**\", \"/var/tmp/**\"");
+    change(&sandbox, &looser);
+    person.types("echo two-$((1+1))\r");
+    person.sees("fs.write");
+    person.sees("two-2");
+    change(
+        &sandbox,
+        &format!("{ENFORCE}  hide: [\"$PROJECT/secret\"]\n"),
+    );
+    person.types("uname\r");
+    person.sees("got stricter about fs.hide");
+    person.types("cd /; exit 5\r");
+    person.end();
+    let mut person = prompt(&sandbox);
+    std::fs::write(
+        sandbox.project().join("peek.sh"),
+        "cat secret > copy 2>&1\n",
+    )
+    .unwrap();
+    person.types("sh peek.sh; echo peeked-$((1+1))\r");
+    person.sees("peeked-2");
+    let copy = std::fs::read_to_string(sandbox.project().join("copy")).unwrap();
+    assert!(!copy.contains("secret\n"), "{copy}");
+}
+
+#[test]
+fn a_policy_that_starts_to_enforce_stops_a_shell_without_a_world() {
+    let sandbox = Sandbox::with_policy("mode: observe\n");
+    let mut person = prompt(&sandbox);
+    person.types("uname > /dev/null; echo one-$((0+1))\r");
+    person.sees("one-1");
+    change(&sandbox, ENFORCE);
+    person.types("uname\r");
+    person.sees("was started without one");
+    person.types("cd /\r");
+    person.types("exit 3\r");
+    person.end();
+}
+
+#[test]
+fn without_worlds_there_is_a_prompt_that_runs_nothing() {
+    let sandbox = Sandbox::with_policy(ENFORCE);
+    for level in ["landlock", "none"] {
+        let mut command = sandbox.substrate();
+        command
+            .args(["-c", "uname"])
+            .env("SUBSTRATE_TEST_WORLD_LEVEL", level);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{}", said(&output));
+        let text = said(&output);
+        assert!(text.contains(&format!("level `{level}`")), "{text}");
+        assert!(text.contains("substrate world doctor"), "{text}");
+        let mut command = sandbox.substrate();
+        command
+            .args(["-i"])
+            .env("TERM", "xterm")
+            .env("SUBSTRATE_TEST_WORLD_LEVEL", level);
+        let mut person = Person::start(command);
+        person.sees("runs nothing except");
+        person.types("touch unheld\r");
+        person.sees("outside a world? [y/N] ");
+        person.types("n\r");
+        person.types("cd /usr\r");
+        person.types("touch /tmp/unheld\r");
+        person.sees("outside a world? [y/N] ");
+        person.types("n\r");
+        person.types("exit\r");
+        person.end();
+        assert!(!sandbox.project().join("unheld").exists());
+    }
+    // A person can repair the machine from there, and it is written down.
+    let mut command = sandbox.substrate();
+    command
+        .args(["-i"])
+        .env("TERM", "xterm")
+        .env("SUBSTRATE_TEST_WORLD_LEVEL", "none");
+    let mut person = Person::start(command);
+    person.sees("runs nothing except");
+    person.types("touch repaired\r");
+    person.sees("outside a world? [y/N] ");
+    person.types("y\r");
+    person.types("exit\r");
+    person.end();
+    assert!(sandbox.project().join("repaired").exists());
+    let approved = sandbox.events("approval");
+    assert_eq!(approved.last().unwrap()["cmd"], "touch repaired");
+    let done = sandbox.events("command_complete");
+    let span = done
+        .iter()
+        .find(|event| event["cmd"] == "touch repaired")
+        .unwrap();
+    assert_eq!(span["place"], "direct");
+    assert_eq!(span["enforced"]["level"], "none");
+}
+
+#[test]
+fn a_shell_started_where_its_world_has_nothing_goes_somewhere_else() {
+    let sandbox = Sandbox::with_policy(&format!("{ENFORCE}  hide: [\"$PROJECT/hidden/**\"]\n"));
+    let hidden = sandbox.project().join("hidden");
+    std::fs::create_dir_all(hidden.join("sub")).unwrap();
+    let mut command = sandbox.substrate();
+    command
+        .args(["-i", "--norc"])
+        .env("TERM", "xterm")
+        .current_dir(hidden.join("sub"));
+    let mut person = Person::start(command);
+    person.sees("is not in the world");
+    person.types("pwd; echo here-$((1+1))\r");
+    person.sees(sandbox.project().canonicalize().unwrap().to_str().unwrap());
+    person.sees("here-2");
+    assert!(Path::new("/").exists());
+}
+
+/// A line that a person must approve, asked about on a plain terminal.
+fn asked(sandbox: &Sandbox, line: &str) -> Person {
+    let mut command = sandbox.substrate();
+    command.args(["-c", line]);
+    let mut person = Person::start(command);
+    person.sees("Choice, or Enter for");
+    person
+}
+
+fn asking() -> Sandbox {
+    let sandbox = Sandbox::with_policy(&format!(
+        "{ENFORCE}commands:\n  ask: [\"rm *\", \"make *\"]\n"
+    ));
+    let build = sandbox.project().join("build");
+    std::fs::create_dir(&build).unwrap();
+    for name in ["a.o", "b.o"] {
+        std::fs::write(build.join(name), "object\n").unwrap();
+    }
+    sandbox
+}
+
+#[test]
+fn a_line_of_files_alone_is_previewed_and_its_result_applied() {
+    let sandbox = asking();
+    let build = sandbox.project().join("build");
+    let mut person = asked(&sandbox, "rm -rv build");
+    person.types("1\r");
+    person.sees("removed 'build/a.o'");
+    person.sees("changes:");
+    person.sees("Choice, or Enter for");
+    assert!(build.join("a.o").exists(), "nothing is real yet");
+    person.types("1\r");
+    person.sees("build/a.o");
+    person.sees("Choice, or Enter for");
+    person.types("2\r");
+    let (status, shown) = person.end();
+    assert_eq!(status, 0, "{shown}");
+    assert!(!build.exists(), "{shown}");
+    // It ran once: what was tried is what was applied.
+    assert_eq!(shown.matches("removed 'build/a.o'").count(), 1, "{shown}");
+    let done = sandbox.events("command_complete");
+    assert_eq!(done.len(), 1);
+    assert_eq!(
+        done[0]["fs_diff"]["deletes"].as_array().unwrap().len(),
+        3,
+        "{}",
+        done[0]
+    );
+    assert_eq!(done[0]["enforced"]["net"], "closed");
+}
+
+#[test]
+fn a_refused_preview_leaves_nothing() {
+    let sandbox = asking();
+    let mut person = asked(&sandbox, "rm -r build");
+    person.types("1\r");
+    person.sees("changes:");
+    person.sees("Choice, or Enter for");
+    person.types("\r");
+    let (status, shown) = person.end();
+    assert_eq!(status, 126, "{shown}");
+    assert!(sandbox.project().join("build/a.o").exists());
+    let left = sandbox.run(["world", "status"]);
+    assert!(!said(&left).contains("rm -r build"), "{}", said(&left));
+}
+
+#[test]
+fn what_changed_meanwhile_is_not_overwritten_by_a_preview() {
+    let sandbox = asking();
+    let mut person = asked(&sandbox, "rm -r build");
+    person.types("1\r");
+    person.sees("Choice, or Enter for");
+    std::fs::write(sandbox.project().join("build/a.o"), "somebody's work\n").unwrap();
+    person.types("2\r");
+    let (status, shown) = person.end();
+    assert_eq!(status, 125, "{shown}");
+    assert!(sandbox.project().join("build/a.o").exists(), "{shown}");
+}
+
+#[test]
+fn only_lines_of_files_alone_can_be_previewed() {
+    let sandbox = asking();
+    for line in [
+        "make all",
+        "rm -r build; cd /",
+        "rm -r ../elsewhere",
+        "X=1 rm -r build",
+        "rm $X",
+    ] {
+        let mut person = asked(&sandbox, line);
+        person.types("\r");
+        let (_, shown) = person.end();
+        assert!(!shown.contains("Preview"), "{line}: {shown}");
+    }
+}

@@ -1,0 +1,404 @@
+//! `substrate` as a shell that runs one thing: what comes out, how it ends, what is recorded.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
+
+mod common;
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use common::{Sandbox, script};
+
+const ENFORCE: &str = "mode: enforce\nworld: { enabled: \"off\" }\nfs: { write: [\"/**\"], protect: [] }\ncommands:\n  denied:\n    - { pattern: \"forbidden *\", reason: \"because\" }\n";
+
+#[test]
+fn endings_are_the_commands_own() {
+    let sandbox = Sandbox::new();
+    for (line, code) in [
+        ("exit 7", 7),
+        ("/bin/true", 0),
+        ("/bin/false", 1),
+        ("true && false", 1),
+        ("no-such-command-here", 127),
+        ("./no-such-file", 127),
+        ("/tmp", 126),
+    ] {
+        let output = sandbox.run(["-c", line]);
+        assert_eq!(output.status.code(), Some(code), "{line}: {output:?}");
+    }
+    for (line, signal) in [
+        ("kill -9 $$", 9),
+        ("kill -TERM $$", 15),
+        ("sh -c 'kill -9 $$'; kill -INT $$", 2),
+    ] {
+        let output = sandbox.run(["-c", line]);
+        assert_eq!(output.status.signal(), Some(signal), "{line}: {output:?}");
+    }
+}
+
+#[test]
+fn streams_are_untouched() {
+    let sandbox = Sandbox::new();
+    let all: Vec<u8> = (0..=255).cycle().take(300_000).collect();
+    for line in ["cat", "cat | cat", "/bin/cat"] {
+        let mut child = sandbox
+            .substrate()
+            .args(["-c", line])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let sent = all.clone();
+        let writer = std::thread::spawn(move || input.write_all(&sent));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap().unwrap();
+        assert!(output.stdout == all, "{line} changed what passed through");
+        assert!(
+            output.stderr.is_empty(),
+            "{line} said {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn arguments_are_those_of_bash() {
+    let sandbox = Sandbox::new();
+    for arguments in [
+        &["-c", "echo $0 $1 $#", "name", "a", "b"][..],
+        &["-c", "--", "echo $0", "x"],
+        &["-ec", "false; echo not reached"],
+        &["-o", "pipefail", "-c", "false | true; echo $?"],
+        &["-uc", "echo $undefined; echo not reached"],
+        &["-xc", "echo traced"],
+        &["-c", "-e", "false; echo not reached"],
+        &["+e", "-c", "false; echo reached"],
+        &["-c", ""],
+        &["-c", "   "],
+        &["-c", "# only a comment"],
+        &["-O", "extglob", "-c", "echo !(x)"],
+        &["--norc", "--noprofile", "-c", "echo $-"],
+    ] {
+        let ours = sandbox.run(arguments);
+        let mut bash = std::process::Command::new("bash");
+        sandbox.prepare(&mut bash);
+        let theirs = bash.args(arguments).output().unwrap();
+        assert_eq!(ours.status.code(), theirs.status.code(), "{arguments:?}");
+        assert_eq!(
+            sandbox.normal(&ours.stdout),
+            sandbox.normal(&theirs.stdout),
+            "{arguments:?}"
+        );
+        assert_eq!(
+            sandbox.normal(&ours.stderr),
+            sandbox.normal(&theirs.stderr),
+            "{arguments:?}"
+        );
+    }
+}
+
+#[test]
+fn a_login_shell_reads_the_profile() {
+    let sandbox = Sandbox::new();
+    let home = sandbox.home();
+    std::fs::write(
+        home.parent().unwrap().join(".bash_profile"),
+        "export FROM_PROFILE=yes\n",
+    )
+    .unwrap();
+    for arguments in [
+        &["-lc", "echo $FROM_PROFILE"][..],
+        &["--login", "-c", "echo $FROM_PROFILE"],
+    ] {
+        let output = sandbox.run(arguments);
+        assert_eq!(output.stdout, b"yes\n", "{arguments:?}");
+    }
+    let mut login = sandbox.substrate();
+    std::os::unix::process::CommandExt::arg0(&mut login, "-substrate");
+    let output = login.args(["-c", "echo $FROM_PROFILE"]).output().unwrap();
+    assert_eq!(output.stdout, b"yes\n");
+}
+
+#[test]
+fn scripts_run_with_their_arguments() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.project().join("a script.sh");
+    std::fs::write(&path, "echo \"$0|$1|$2\"\nexit 3\n").unwrap();
+    let output = sandbox.run([path.as_os_str(), "one two".as_ref(), "-c".as_ref()]);
+    assert_eq!(
+        output.stdout,
+        format!("{}|one two|-c\n", path.display()).as_bytes()
+    );
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(sandbox.run(["missing.sh"]).status.code(), Some(127));
+}
+
+#[test]
+fn a_script_is_judged_by_what_it_says() {
+    let sandbox = Sandbox::with_policy(ENFORCE);
+    let path = sandbox.project().join("bad.sh");
+    std::fs::write(&path, "echo before\nif true; then forbidden thing; fi\n").unwrap();
+    let output = sandbox.run([&path]);
+    assert_eq!(output.status.code(), Some(126));
+    assert_eq!(output.stdout, b"", "nothing of the script may have run");
+}
+
+#[test]
+fn commands_come_from_standard_input() {
+    let sandbox = Sandbox::new();
+    let mut child = sandbox
+        .substrate()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"echo one\nx=2\nif true; then\necho $x\nfi\nexit 5\necho never\n")
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "one\n2\n");
+    assert_eq!(output.status.code(), Some(5));
+}
+
+#[test]
+fn a_refusal_names_the_rule() {
+    let sandbox = Sandbox::with_policy(ENFORCE);
+    let output = sandbox.run(["-c", "forbidden thing"]);
+    assert_eq!(output.status.code(), Some(126));
+    assert_eq!(
+        sandbox.normal(&output.stderr),
+        "🔒 denied by policy 'test' (forbidden *, /sandbox/home/policies/test.yaml:8): because\n"
+    );
+    let plain = sandbox
+        .substrate()
+        .env("LANG", "C")
+        .args(["-c", "forbidden"])
+        .output()
+        .unwrap();
+    assert_eq!(
+        sandbox.normal(&plain.stderr),
+        "substrate: denied by policy 'test' (forbidden *, /sandbox/home/policies/test.yaml:8): because\n"
+    );
+    let violations = sandbox.events("policy_violation");
+    assert_eq!(violations.len(), 2);
+    assert_eq!(violations[0]["outcome"], "deny");
+    assert_eq!(violations[0]["rule"]["pattern"], "forbidden *");
+    assert_eq!(violations[0]["rule"]["line"], 8);
+    assert_eq!(sandbox.events("command_start").len(), 0);
+}
+
+#[test]
+fn every_part_of_a_line_is_judged() {
+    let sandbox = Sandbox::with_policy(ENFORCE);
+    for line in [
+        "true; forbidden",
+        "a=$(forbidden)",
+        "(forbidden)",
+        "echo x | forbidden",
+        "if forbidden; then :; fi",
+        "f() { forbidden; }; f",
+        "bash -c 'forbidden'",
+        "env A=1 nohup forbidden",
+        "echo `forbidden`",
+        "cat <(forbidden)",
+        "f''orbidden",
+        "$'\\x66orbidden'",
+    ] {
+        assert_eq!(sandbox.run(["-c", line]).status.code(), Some(126), "{line}");
+    }
+    assert_eq!(sandbox.run(["-c", "echo forbidden"]).stdout, b"forbidden\n");
+}
+
+#[test]
+fn observing_runs_and_records() {
+    let sandbox = Sandbox::with_policy("mode: observe\ncommands: { denied: [\"echo *\"] }\n");
+    let output = sandbox.run(["-c", "echo hi"]);
+    assert_eq!(
+        (output.status.code(), output.stdout.as_slice()),
+        (Some(0), &b"hi\n"[..])
+    );
+    assert_eq!(output.stderr, b"");
+    assert_eq!(
+        sandbox.events("policy_violation")[0]["outcome"],
+        "would_deny"
+    );
+    assert_eq!(sandbox.events("command_complete")[0]["exit"], 0);
+}
+
+#[test]
+fn builtins_leave_spans() {
+    let sandbox = Sandbox::new();
+    sandbox.run(["-c", "cd /; export A=1"]);
+    let commands: Vec<String> = sandbox
+        .events("builtin_command")
+        .iter()
+        .map(|event| event["cmd"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(commands, ["cd /", "export A=1"]);
+}
+
+#[test]
+fn spans_nest() {
+    let sandbox = Sandbox::new();
+    let inner = format!("{} -c /bin/true", env!("CARGO_BIN_EXE_substrate"));
+    sandbox.run(["-c", &inner]);
+    let spans = sandbox.events("command_complete");
+    assert_eq!(spans.len(), 2);
+    assert_eq!(spans[0]["parent_span"], spans[1]["span_id"]);
+    assert_eq!(spans[0]["session_id"], spans[1]["session_id"]);
+    assert!(spans[1]["parent_span"].is_null());
+}
+
+#[test]
+fn run_takes_words_as_they_are() {
+    let sandbox = Sandbox::with_policy(ENFORCE);
+    let output = sandbox.run(["run", "--", "printf", "%s|", "a b", "$x", "*"]);
+    assert_eq!(output.stdout, b"a b|$x|*|");
+    assert_eq!(
+        sandbox.run(["run", "--", "forbidden"]).status.code(),
+        Some(126)
+    );
+    assert_eq!(
+        sandbox
+            .run(["run", "--", "no-such-command-here"])
+            .status
+            .code(),
+        Some(127)
+    );
+    assert_eq!(sandbox.run(["run"]).status.code(), Some(2));
+    assert_eq!(sandbox.events("command_complete")[0]["argv"][2], "a b");
+}
+
+#[test]
+fn bytes_that_are_not_text_survive() {
+    let sandbox = Sandbox::new();
+    let odd = OsString::from_vec(b"a\xff\xfeb".to_vec());
+    let directory = sandbox.project().join(&odd);
+    std::fs::create_dir(&directory).unwrap();
+    let line = OsString::from_vec(b"printf %s \"$ODD\" 'x\xff'".to_vec());
+    let output = sandbox
+        .substrate()
+        .current_dir(&directory)
+        .env("ODD", &odd)
+        .arg("-c")
+        .arg(&line)
+        .output()
+        .unwrap();
+    assert_eq!(output.stdout, b"a\xff\xfebx\xff");
+    let output = sandbox
+        .substrate()
+        .args(["run", "--", "printf", "%s"])
+        .arg(&odd)
+        .output()
+        .unwrap();
+    assert_eq!(output.stdout, odd.as_bytes());
+    let span = &sandbox.events("command_complete")[0];
+    assert!(span["cmd"]["b64"].is_string(), "{span}");
+    assert!(span["cwd"]["b64"].is_string(), "{span}");
+}
+
+#[test]
+fn signals_reach_the_command() {
+    let sandbox = Sandbox::new();
+    let mut child = sandbox
+        .substrate()
+        .args([
+            "-c",
+            "trap 'echo got it; exit 9' TERM; echo ready; while :; do sleep 0.05; done",
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = child.stdout.take().unwrap();
+    let mut ready = [0; 6];
+    output.read_exact(&mut ready).unwrap();
+    let status = std::process::Command::new("kill")
+        .arg(child.id().to_string())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "got it\n");
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
+#[test]
+fn a_closed_pipe_ends_the_writer() {
+    let sandbox = Sandbox::new();
+    let mut child = sandbox
+        .substrate()
+        .args(["-c", "yes"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut some = [0; 10];
+    child.stdout.take().unwrap().read_exact(&mut some).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(13));
+}
+
+#[test]
+fn make_and_git_can_use_it_as_their_shell() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project();
+    let shell = env!("CARGO_BIN_EXE_substrate");
+    std::fs::write(
+        project.join("Makefile"),
+        format!("SHELL = {shell}\nall:\n\t@echo made by $$0; x=1; echo $$x\n"),
+    )
+    .unwrap();
+    let mut make = std::process::Command::new("make");
+    sandbox.prepare(&mut make);
+    let output = make.arg("-s").output().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout).lines().last(),
+        Some("1"),
+        "{output:?}"
+    );
+
+    script(&project.join("edit"), "#!/bin/sh\necho text > \"$1\"\n");
+    let mut git = std::process::Command::new("git");
+    sandbox.prepare(&mut git);
+    let line = "git init -q . && git config user.email a@b.c && git config user.name n && GIT_EDITOR=./edit git commit -q --allow-empty && git log --format=%s";
+    git.env("SHELL", shell);
+    let output = sandbox.run(["-c", line]);
+    assert_eq!(output.stdout, b"text\n", "{output:?}");
+}
+
+#[test]
+fn usage_mistakes_are_two() {
+    let sandbox = Sandbox::new();
+    let output = sandbox.run(["-c"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        sandbox.normal(&output.stderr),
+        "substrate: -c: option requires an argument\nsubstrate: `substrate --help` lists what there is\n"
+    );
+    assert_eq!(sandbox.run(["--no-such-option"]).status.code(), Some(2));
+}
+
+#[test]
+fn short_options_that_stand_alone_ask_about_substrate() {
+    let sandbox = Sandbox::new();
+    let version = sandbox.run(["-V"]);
+    assert!(version.stdout.starts_with(b"substrate "), "{version:?}");
+    let help = sandbox.run(["-h"]);
+    assert!(
+        String::from_utf8_lossy(&help.stdout).contains("Usage:"),
+        "{help:?}"
+    );
+    let bash = sandbox.run(["-h", "-c", "echo $-"]);
+    assert!(
+        String::from_utf8_lossy(&bash.stdout).contains('h'),
+        "{bash:?}"
+    );
+}

@@ -1,0 +1,340 @@
+//! Isolated commands as people meet them: run, look, look around, take over, bring back, throw away.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+mod person;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+
+use common::{Sandbox, skip};
+use person::Person;
+
+const OPEN: &str = "mode: observe\nfs: { write: [\"$PROJECT/**\"] }\n";
+
+/// A sandbox, unless this machine has no full worlds.
+fn sandbox(test: &str) -> Option<Sandbox> {
+    let sandbox = Sandbox::with_policy(OPEN);
+    if !sandbox.run(["world", "doctor"]).status.success() {
+        skip(test, "this machine has no full worlds");
+        return None;
+    }
+    fs::write(sandbox.project().join("file"), "before\n").unwrap();
+    Some(sandbox)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a shell line isolated, with more arguments before it.
+fn isolated(sandbox: &Sandbox, more: &[&str], line: &str) -> Output {
+    let arguments = ["run", "--isolated"].iter().chain(more);
+    sandbox.run(arguments.chain(&["--", "sh", "-c", line]).copied())
+}
+
+fn explore(sandbox: &Sandbox, line: &str) -> Output {
+    sandbox.run(["world", "explore", "-", "--", "sh", "-c", line])
+}
+
+fn states(sandbox: &Sandbox) -> Vec<String> {
+    let output = sandbox.run(["world", "status", "--json"]);
+    let rows: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    rows.iter()
+        .map(|row| row["state"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn content(sandbox: &Sandbox, name: &str) -> Option<String> {
+    fs::read_to_string(sandbox.project().join(name)).ok()
+}
+
+#[test]
+fn what_the_notice_says_to_run_next_works() {
+    let Some(sandbox) = sandbox("what_the_notice_says_to_run_next_works") else {
+        return;
+    };
+    let output = isolated(&sandbox, &[], "echo after > file; echo new > made; exit 3");
+    assert_eq!(output.status.code(), Some(3));
+    let said = text(&output.stderr);
+    assert_eq!(content(&sandbox, "file").unwrap(), "before\n");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let commands: Vec<Vec<&str>> = said
+        .split('`')
+        .filter(|part| part.starts_with("substrate world"))
+        .map(|part| part.split_whitespace().skip(1).collect())
+        .collect();
+    assert_eq!(commands.len(), 2, "{said}");
+    let diff = sandbox.run(&commands[0]);
+    let shown = text(&diff.stdout);
+    assert!(diff.status.success() && shown.contains("+after"), "{shown}");
+    let apply = sandbox.run(&commands[1]);
+    assert!(apply.status.success(), "{}", text(&apply.stderr));
+    assert_eq!(content(&sandbox, "file").unwrap(), "after\n");
+    assert_eq!(content(&sandbox, "made").unwrap(), "new\n");
+    assert_eq!(states(&sandbox), ["applied"]);
+    let undo = sandbox.run(["world", "undo", "-"]);
+    assert!(undo.status.success(), "{}", text(&undo.stderr));
+    assert_eq!(content(&sandbox, "file").unwrap(), "before\n");
+    assert_eq!(content(&sandbox, "made"), None);
+    assert!(sandbox.run(["world", "discard", "-"]).status.success());
+    assert!(states(&sandbox).is_empty());
+}
+
+#[test]
+fn both_doctors_tell_what_worlds_are_worth_here() {
+    let Some(sandbox) = sandbox("both_doctors_tell_what_worlds_are_worth_here") else {
+        return;
+    };
+    let output = sandbox.run(["world", "doctor", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["level"], "full");
+    let rows = report["checks"].as_array().unwrap();
+    for what in [
+        "user namespaces",
+        "overlays",
+        "Landlock",
+        "system call filters",
+        "answering system calls with descriptors",
+        "control groups",
+    ] {
+        let row = rows.iter().find(|row| row["check"] == what);
+        let row = row.unwrap_or_else(|| panic!("{what} is missing: {report}"));
+        assert!(row["works"] == true || row["fix"].is_string(), "{row}");
+    }
+    let output = sandbox.run(["doctor"]);
+    let said = text(&output.stdout);
+    let line = said.lines().find(|line| line.contains(" worlds "));
+    assert!(
+        line.is_some_and(|line| line.contains("level full")),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_changes_nothing_leaves_nothing() {
+    let Some(sandbox) = sandbox("what_changes_nothing_leaves_nothing") else {
+        return;
+    };
+    let output = isolated(&sandbox, &[], "cat file; touch x; rm x");
+    assert_eq!(text(&output.stdout), "before\n");
+    assert_eq!(text(&output.stderr), "");
+    assert!(states(&sandbox).is_empty());
+}
+
+#[test]
+fn wishes_are_granted_and_slips_are_named() {
+    let Some(sandbox) = sandbox("wishes_are_granted_and_slips_are_named") else {
+        return;
+    };
+    let outside = tempfile::tempdir_in("/var/tmp").unwrap();
+    let odd = outside.path().join("odd *[?]\\ name");
+    fs::create_dir(&odd).unwrap();
+    fs::write(odd.join("secret"), "secret\n").unwrap();
+    fs::write(outside.path().join("seen"), "seen\n").unwrap();
+    let path = |path: &PathBuf| path.to_str().unwrap().to_owned();
+    let (place, hidden) = (path(&outside.path().to_owned()), path(&odd));
+
+    // Without the wish the place is read-only; with it, its writes are held, and apart.
+    let line = format!("echo x > '{place}/made' && cat '{place}/made'");
+    assert!(!isolated(&sandbox, &[], &line).status.success());
+    let output = isolated(&sandbox, &["--write", &place], &line);
+    assert_eq!(text(&output.stdout), "x\n", "{}", text(&output.stderr));
+    assert!(!outside.path().join("made").exists());
+    let apply = sandbox.run(["world", "apply", "-"]);
+    assert_eq!(apply.status.code(), Some(1));
+    assert!(text(&apply.stdout).contains("--held"));
+    assert!(!outside.path().join("made").exists(), "held needs --held");
+    let held = sandbox.run(["world", "apply", "-", "--held"]);
+    assert!(held.status.success(), "{}", text(&held.stderr));
+    assert!(outside.path().join("made").exists());
+
+    let line = format!("cat '{place}/seen'; cat '{hidden}/secret'");
+    let output = isolated(&sandbox, &["--hide", &hidden], &line);
+    assert_eq!(text(&output.stdout), "seen\n");
+    let both = ["--hide", &hidden, "--write", &place];
+    assert_eq!(text(&isolated(&sandbox, &both, &line).stdout), "seen\n");
+
+    let more = ["--setenv", "A=1=2", "--setenv", "B=", "--chdir", &place];
+    let output = isolated(&sandbox, &more, "pwd; echo \"$A|${B-unset}|$PWD\"");
+    assert_eq!(text(&output.stdout), format!("{place}\n1=2||{place}\n"));
+
+    for (arguments, code, reason) in [
+        (vec!["--write", "/no/such"], 125, "--write /no/such"),
+        (vec!["--hide", "/no/such"], 125, "--hide /no/such"),
+        (vec!["--chdir", "/no/such"], 125, "--chdir /no/such"),
+        (vec!["--setenv", "x"], 2, "NAME=VALUE"),
+        (vec!["--setenv", "=x"], 2, "NAME=VALUE"),
+    ] {
+        let output = isolated(&sandbox, &arguments, "true");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains(reason), "{said}");
+    }
+    for flag in [&["--write", "/"][..], &["--hide", "/"], &["--no-net"]] {
+        let output = sandbox.run(["run"].iter().chain(flag).chain(&["--", "true"]));
+        assert_eq!(output.status.code(), Some(2), "{flag:?} needs --isolated");
+    }
+}
+
+#[test]
+fn without_network_there_is_none_whatever_the_policy_allows() {
+    let Some(sandbox) = sandbox("without_network_there_is_none_whatever_the_policy_allows") else {
+        return;
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    sandbox.policy(
+        "test",
+        &format!("id: test\nname: T\nmode: observe\nfs: {{ write: [\"$PROJECT/**\"] }}\nnet: {{ allowed: [\"localhost:{port}\"] }}\n"),
+    );
+    let line = format!("exec 3<>/dev/tcp/localhost/{port} && echo reached");
+    let run = |more: &[&str]| {
+        let arguments = ["run", "--isolated"].iter().chain(more);
+        sandbox.run(arguments.chain(&["--", "bash", "-c", &line]).copied())
+    };
+    assert_eq!(text(&run(&[]).stdout), "reached\n", "the policy allows it");
+    let output = run(&["--no-net"]);
+    assert_eq!(text(&output.stdout), "", "{}", text(&output.stderr));
+    let event = sandbox.events("command_complete").pop().unwrap();
+    assert_eq!(event["enforced"]["net"], "closed");
+}
+
+#[test]
+fn what_may_not_be_read_is_not_opened_by_a_wish_to_write() {
+    let Some(sandbox) = sandbox("what_may_not_be_read_is_not_opened_by_a_wish_to_write") else {
+        return;
+    };
+    let outside = tempfile::tempdir_in("/var/tmp").unwrap();
+    fs::write(outside.path().join("secret"), "secret\n").unwrap();
+    sandbox.policy(
+        "test",
+        "id: test\nname: T\nmode: enforce\nfs: { read: [\"$PROJECT/**\"], outside: allow }\n",
+    );
+    let place = outside.path().to_str().unwrap();
+    let line = format!("cat '{place}/secret'; cat file");
+    let output = isolated(&sandbox, &["--write", place], &line);
+    assert_eq!(text(&output.stdout), "before\n", "{}", text(&output.stderr));
+}
+
+#[test]
+fn looking_around_adds_to_the_result_and_touches_nothing_else() {
+    let Some(sandbox) = sandbox("looking_around_adds_to_the_result_and_touches_nothing_else")
+    else {
+        return;
+    };
+    isolated(
+        &sandbox,
+        &[],
+        "echo one > a; echo two > b; echo after > file",
+    );
+    let output = explore(
+        &sandbox,
+        "cat a file; rm a; echo three > c; echo more >> file; exit 4",
+    );
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "one\nafter\n");
+    assert_eq!(content(&sandbox, "file").unwrap(), "before\n");
+    assert_eq!(states(&sandbox), ["waiting"]);
+    // A second look finds what the first one left.
+    let again = explore(&sandbox, "cat c file; ls a");
+    assert_eq!(text(&again.stdout), "three\nafter\nmore\n");
+    let diff = sandbox.run(["world", "diff", "-", "--json"]);
+    let shown = text(&diff.stdout);
+    assert!(shown.contains("/c") && shown.contains("/b"), "{shown}");
+    assert!(!shown.contains("project/a\""), "{shown}");
+    let apply = sandbox.run(["world", "apply", "-"]);
+    assert!(apply.status.success(), "{}", text(&apply.stdout));
+    assert_eq!(content(&sandbox, "file").unwrap(), "after\nmore\n");
+    assert_eq!(content(&sandbox, "c").unwrap(), "three\n");
+    assert_eq!(content(&sandbox, "a"), None);
+    let late = explore(&sandbox, "true");
+    assert_eq!(late.status.code(), Some(125));
+    assert!(text(&late.stderr).contains("it was applied"));
+}
+
+#[test]
+fn a_look_around_keeps_what_the_host_did_a_conflict() {
+    let Some(sandbox) = sandbox("a_look_around_keeps_what_the_host_did_a_conflict") else {
+        return;
+    };
+    isolated(&sandbox, &[], "echo after > file; echo one > a");
+    fs::write(sandbox.project().join("file"), "host\n").unwrap();
+    explore(&sandbox, "cat file; echo more >> file; echo two > b");
+    let apply = sandbox.run(["world", "apply", "-"]);
+    let said = text(&apply.stdout);
+    assert_eq!(apply.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("conflict:") && said.contains("/file"),
+        "{said}"
+    );
+    assert_eq!(content(&sandbox, "file").unwrap(), "host\n");
+    // What nobody else touched can be taken by itself.
+    let chosen = sandbox.run(["world", "apply", "-", "b"]);
+    assert!(chosen.status.success(), "{}", text(&chosen.stderr));
+    assert_eq!(content(&sandbox, "b").unwrap(), "two\n");
+    let part = explore(&sandbox, "true");
+    assert!(text(&part.stderr).contains("a part of it was applied"));
+}
+
+#[test]
+fn a_look_around_that_is_killed_loses_nothing() {
+    let Some(sandbox) = sandbox("a_look_around_that_is_killed_loses_nothing") else {
+        return;
+    };
+    isolated(&sandbox, &[], "echo one > a");
+    let mut command = sandbox.substrate();
+    command.args(["world", "explore", "-", "--", "sh", "-c"]);
+    command.arg("echo two > b; echo ready; read x");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut ready = [0; 6];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    assert_eq!(states(&sandbox), ["running"]);
+    for (arguments, why) in [
+        (["world", "apply", "-"], "still runs"),
+        (["world", "discard", "-"], "still runs"),
+        (["world", "explore", "-"], "still runs"),
+    ] {
+        let refused = sandbox.run(arguments);
+        assert!(!refused.status.success(), "{arguments:?}");
+        assert!(text(&refused.stderr).contains(why), "{arguments:?}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(sandbox.run(["world", "gc"]).status.success());
+    assert_eq!(states(&sandbox), ["waiting"]);
+    let apply = sandbox.run(["world", "apply", "-"]);
+    assert!(apply.status.success(), "{}", text(&apply.stderr));
+    assert_eq!(content(&sandbox, "a").unwrap(), "one\n");
+    assert_eq!(content(&sandbox, "b").unwrap(), "two\n");
+}
+
+#[test]
+fn a_person_looks_around_in_a_shell_and_then_decides() {
+    let Some(sandbox) = sandbox("a_person_looks_around_in_a_shell_and_then_decides") else {
+        return;
+    };
+    isolated(&sandbox, &[], "echo one > a");
+    let mut command = sandbox.substrate();
+    command.args(["world", "explore", "-"]).env("TERM", "xterm");
+    command.env("PS1", "inside$ ");
+    let mut person = Person::start(command);
+    person.sees("inside what `sh -c");
+    person.types("tty; cat a; echo two > b\n");
+    person.sees("/dev/pts/0");
+    person.sees("one");
+    person.types("exit\n");
+    person.sees("[a]pply, show [d]iff, [k]eep");
+    person.types("d\n");
+    person.sees("+two");
+    person.sees("[a]pply");
+    person.types("a\n");
+    let (status, screen) = person.end();
+    assert_eq!(status, 0, "{screen}");
+    assert_eq!(content(&sandbox, "a").unwrap(), "one\n");
+    assert_eq!(content(&sandbox, "b").unwrap(), "two\n");
+    assert_eq!(states(&sandbox), ["applied"]);
+}
