@@ -3,6 +3,7 @@
 
 mod accept;
 mod again;
+mod ahead;
 mod capture;
 mod codec;
 mod difference;

@@ -1,25 +1,28 @@
 //! Taking a snapshot: a walk that reads only what has changed since the last one.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use substrate_compiled::file::checksum;
 use substrate_compiled::glob::{self, Slash};
 use substrate_sys::at::{self, Stat};
 use substrate_sys::getdents;
+use substrate_sys::mmap::MappedFile;
 use thiserror::Error;
 
+use crate::ahead::{Ahead, View};
 use crate::ignore::{Rules, Stack};
-use crate::stat_cache::{Cursor, Known, Stamp, write_head, write_record};
+use crate::stat_cache::{Cursor, Head, Known, Stamp, write_record};
 use crate::store::Store;
 use crate::tree::{Entry, Kind, Tree, TreeId};
 
 const TYPE: u32 = 0o170_000;
+const DIRECTORY: u32 = 0o040_000;
 /// Directories of version control are its own business.
 const CONTROL: [&[u8]; 4] = [b".git", b".hg", b".svn", b".jj"];
 
@@ -117,115 +120,214 @@ pub fn take(store: &mut Store, root: &Path, limits: &Limits) -> Result<Taken, Sn
         return Ok(Taken::Skipped("the project is private".to_owned()));
     }
     let cache_path = store.cache_path(root);
-    // A cache that cannot be understood is an empty one.
-    let cache = fs::read(&cache_path).unwrap_or_default();
-    let cursor = Cursor::new(&cache);
-    let (before_id, before_taken) = (cursor.id.to_owned(), cursor.taken);
+    // A cache that cannot be understood is an empty one. Whoever writes one replaces the file.
+    let mapped = fs::File::open(&cache_path).and_then(|file| MappedFile::open(&file));
+    let cache = mapped.as_ref().map_or(&[][..], MappedFile::as_ref);
+    let cursor = Cursor::new(cache);
+    let before = cursor.head;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let taken = now.map_or(0, |now| now.as_nanos() as u64);
     let limits = &Limits {
         private: limits.below(root),
         ..limits.clone()
     };
-    let mut walk = Walk {
-        store,
-        limits,
-        root,
-        deadline: started + limits.time,
-        cursor,
-        before_taken,
-        rules: Stack::default(),
-        found: Vec::new(),
-        fresh: 0,
-        over: None,
+    let excluded = fs::read(root.join(".git/info/exclude")).unwrap_or_default();
+    let parts = limits.private.iter().chain([&excluded]);
+    let filter = parts.fold(0, |sum: u64, part| sum.rotate_left(1) ^ checksum(part));
+    let head = Head {
+        taken: now.map_or(0, |now| now.as_nanos() as u64),
+        filter,
+        id: "",
     };
-    if let Ok(text) = fs::read(root.join(".git/info/exclude")) {
-        walk.rules.push(0, Rules::parse(&text));
-    }
     let dir = at::open_dir_path(root).map_err(failed("open", root))?;
-    walk.dir(dir.as_fd(), &mut Vec::new())?;
-    let (found, over, fresh, mut cursor) = (walk.found, walk.over, walk.fresh, walk.cursor);
+    let stat = at::stat(&dir, "").map_err(failed("look at", root))?;
+    let (settled, deadline) = (before.taken.saturating_sub(TICK), started + limits.time);
+    let same = before.filter == filter;
+    let view = View {
+        cache,
+        root: dir.as_fd(),
+        settled,
+        deadline,
+    };
+    let walk = std::thread::scope(|scope| {
+        let mut walk = Walk {
+            store,
+            limits,
+            root,
+            device: at::stamps_directories(&dir).then_some(stat.dev),
+            deadline,
+            cursor,
+            ahead: Ahead::start(scope, view),
+            settled,
+            rules: Stack::default(),
+            found: Vec::new(),
+            count: 0,
+            fresh: 0,
+            stale: !same,
+            over: None,
+        };
+        walk.rules.push(0, Rules::parse(&excluded));
+        let top = walk.cursor.find(b"");
+        walk.dir(dir.as_fd(), &mut Vec::new(), &stat, top, same)?;
+        Ok(walk.done())
+    })?;
+    let Done {
+        found,
+        mut cursor,
+        fresh,
+        stale,
+        over,
+    } = walk;
     if let Some(reason) = over {
         if fresh > 0 {
-            // What was read is known the next time; what was not reached is as it was.
+            // What was read is known the next time; what was not reached is as it was. Another
+            // filter makes sure that all names are looked for.
             let mut bytes = Vec::new();
-            write_head(&mut bytes, taken, "");
-            encode(&mut bytes, &found, &cache);
-            while let Some(known) = cursor.peek() {
-                if known.stamp.changed + TICK < before_taken {
-                    bytes.extend_from_slice(&cache[known.range.clone()]);
+            let filter = !filter;
+            Head { filter, ..head }.put(&mut bytes);
+            encode(&mut bytes, &found, cache);
+            while let Some(known) = cursor.next() {
+                if known.stamp.changed < settled {
+                    bytes.extend_from_slice(&cache[known.range]);
                 }
-                cursor.next();
             }
             let _ = store.put(&cache_path, |file| file.write_all(&bytes));
         }
         return Ok(Taken::Skipped(reason));
     }
     let gone = cursor.passed || cursor.peek().is_some();
-    if fresh == 0 && !gone && store.has_tree(&before_id) {
-        return Ok(Taken::Whole(before_id, None));
-    }
-    let entries = found.iter().filter_map(|slot| match slot {
-        Slot::New(path, _, entry) => Some((path.clone(), entry.clone())),
-        Slot::Known(range) => {
-            let known = Known::parse(&cache, range.start)?;
-            let path = PathBuf::from(OsStr::from_bytes(known.path));
-            Some((path, known.entry()?))
-        }
-    });
-    let tree = Tree {
-        root: root.to_owned(),
-        entries: entries.collect(),
+    let unchanged = fresh == 0 && !gone && store.has_tree(before.id);
+    let tree = (!unchanged).then(|| tree(root, &found, cache));
+    let id = match &tree {
+        None => before.id.to_owned(),
+        Some(tree) => store
+            .put_tree(tree)
+            .map_err(failed("keep a snapshot of", root))?,
     };
-    let id = store
-        .put_tree(&tree)
-        .map_err(failed("keep a snapshot of", root))?;
-    let mut bytes = Vec::new();
-    write_head(&mut bytes, taken, &id);
-    encode(&mut bytes, &found, &cache);
-    store
-        .put(&cache_path, |file| file.write_all(&bytes))
-        .map_err(failed("write", &cache_path))?;
-    Ok(Taken::Whole(id, Some(tree)))
+    if stale || !unchanged {
+        let mut bytes = Vec::new();
+        Head { id: &id, ..head }.put(&mut bytes);
+        encode(&mut bytes, &found, cache);
+        store
+            .put(&cache_path, |file| file.write_all(&bytes))
+            .map_err(failed("write", &cache_path))?;
+    }
+    Ok(Taken::Whole(id, tree))
 }
 
-/// One name of the snapshot: a record of the cache that still holds, or what was read.
-enum Slot {
+fn tree(root: &Path, found: &[Part], cache: &[u8]) -> Tree {
+    let mut tree = Tree {
+        root: root.to_owned(),
+        ..Tree::default()
+    };
+    let mut add = |path: &[u8], entry: Entry| {
+        if !path.is_empty() {
+            let path = PathBuf::from(OsStr::from_bytes(path));
+            tree.entries.insert(path, entry);
+        }
+    };
+    for part in found {
+        match part {
+            Part::New(path, .., entry) => add(path, entry.clone()),
+            Part::Known(range) => {
+                let mut at = range.start;
+                while at < range.end
+                    && let Some(known) = Known::parse(cache, at)
+                {
+                    at = known.range.end;
+                    if let Some(entry) = known.entry() {
+                        add(known.path, entry);
+                    }
+                }
+            }
+        }
+    }
+    tree
+}
+
+/// A part of the snapshot: records of the cache that still hold, or a name that was read.
+enum Part {
     Known(std::ops::Range<usize>),
-    New(PathBuf, Stamp, Entry),
+    New(Vec<u8>, Stamp, Option<Stamp>, Entry),
 }
 
-fn encode(out: &mut Vec<u8>, found: &[Slot], cache: &[u8]) {
-    for slot in found {
-        match slot {
-            Slot::Known(range) => out.extend_from_slice(&cache[range.clone()]),
-            Slot::New(path, stamp, entry) => write_record(out, path, stamp, entry),
+fn encode(out: &mut Vec<u8>, found: &[Part], cache: &[u8]) {
+    for part in found {
+        match part {
+            Part::Known(range) => out.extend_from_slice(&cache[range.clone()]),
+            Part::New(path, stamp, ignores, entry) => {
+                let path = Path::new(OsStr::from_bytes(path));
+                write_record(out, path, stamp, ignores.as_ref(), entry);
+            }
         }
     }
 }
 
-/// Goes through directories in the order of the cache, so that both are read once, side by side.
-struct Walk<'a> {
+/// Goes through directories in the order of the cache, so that both are read once, side by side. The
+/// names of a directory whose times are as they were come from the cache.
+struct Walk<'a, 'scope> {
     store: &'a mut Store,
     limits: &'a Limits,
     root: &'a Path,
+    /// The file system on which the times of directories mean something.
+    device: Option<u64>,
     deadline: Instant,
     cursor: Cursor<'a>,
-    before_taken: u64,
+    ahead: Ahead<'scope>,
+    /// What was changed later than this may have changed again without a trace.
+    settled: u64,
     rules: Stack,
-    found: Vec<Slot>,
+    found: Vec<Part>,
+    count: usize,
     /// Names that are not as the cache has them.
     fresh: usize,
+    /// The cache says something about a directory that no longer holds.
+    stale: bool,
     /// Why it was given up.
     over: Option<String>,
 }
 
-impl Walk<'_> {
-    fn dir(&mut self, dir: BorrowedFd<'_>, path: &mut Vec<u8>) -> Result<(), SnapshotError> {
-        let mut names = getdents::read_dir(dir).map_err(failed("read", &self.whole(path)))?;
-        names.sort_unstable_by(|(one, _), (other, _)| one.as_bytes().cmp(other.as_bytes()));
+/// What a walk has found.
+struct Done<'a> {
+    found: Vec<Part>,
+    cursor: Cursor<'a>,
+    fresh: usize,
+    stale: bool,
+    over: Option<String>,
+}
+
+impl<'a> Walk<'a, '_> {
+    fn done(self) -> Done<'a> {
+        Done {
+            found: self.found,
+            cursor: self.cursor,
+            fresh: self.fresh,
+            stale: self.stale,
+            over: self.over,
+        }
+    }
+
+    /// Goes through a directory, whose own record is `known`; `same` says that what is left out here
+    /// is what was left out then.
+    fn dir(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        path: &mut Vec<u8>,
+        stat: &Stat,
+        known: Option<Known<'a>>,
+        same: bool,
+    ) -> Result<(), SnapshotError> {
+        let stamp = Stamp::of(stat);
+        let settled = |stamp: &Stamp| stamp.changed < self.settled;
+        let as_it_was = self.device == Some(stat.dev)
+            && settled(&stamp)
+            && known.as_ref().is_some_and(|known| known.stamp == stamp);
+        let has_none = as_it_was && known.as_ref().is_some_and(|known| known.ignores.is_none());
+        let ignores = match has_none {
+            true => None,
+            false => at::stat(dir, ".gitignore").ok().as_ref().map(Stamp::of),
+        };
         let depth = self.rules.len();
-        if names.iter().any(|(name, _)| name == ".gitignore")
+        if ignores.is_some()
             && let Ok(mut file) = at::open_read(dir, ".gitignore")
         {
             let mut text = Vec::new();
@@ -233,6 +335,64 @@ impl Walk<'_> {
                 self.rules.push(path.len(), Rules::parse(&text));
             }
         }
+        let same = same
+            && known.as_ref().is_some_and(|known| known.ignores == ignores)
+            && ignores.as_ref().is_none_or(settled);
+        let names_hold = same && as_it_was;
+        match known.filter(|_| names_hold) {
+            Some(known) => self.keep(known.range),
+            None => {
+                self.stale = true;
+                let entry = Entry {
+                    kind: Kind::Dir,
+                    mode: stat.mode & 0o7777,
+                    modified: (0, 0),
+                };
+                self.add(Part::New(path.clone(), stamp, ignores, entry));
+            }
+        }
+        if names_hold {
+            self.names_of_cache(dir, path)?;
+        } else {
+            self.names_of_disk(dir, path, same)?;
+        }
+        self.rules.truncate(depth);
+        Ok(())
+    }
+
+    fn names_of_cache(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        path: &mut Vec<u8>,
+    ) -> Result<(), SnapshotError> {
+        let length = path.len();
+        while self.over.is_none()
+            && let Some((known, name)) = self.cursor.child(path)
+        {
+            if self.ahead.is_same(known.range.start) && !self.is_over() {
+                self.keep(known.range);
+                continue;
+            }
+            extend(path, name);
+            match at::stat(dir, OsStr::from_bytes(name)) {
+                Ok(stat) => {
+                    self.name(dir, OsStr::from_bytes(name), path, &stat, Some(known), true)?
+                }
+                Err(_) => self.cursor.passed = true,
+            }
+            path.truncate(length);
+        }
+        Ok(())
+    }
+
+    fn names_of_disk(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        path: &mut Vec<u8>,
+        same: bool,
+    ) -> Result<(), SnapshotError> {
+        let mut names = getdents::read_dir(dir).map_err(failed("read", &self.whole(path)))?;
+        names.sort_unstable_by(|(one, _), (other, _)| one.as_bytes().cmp(other.as_bytes()));
         let length = path.len();
         for (name, _) in names {
             if self.over.is_some() {
@@ -241,22 +401,52 @@ impl Walk<'_> {
             if is_control(&name) {
                 continue;
             }
-            if length > 0 {
-                path.push(b'/');
-            }
-            path.extend_from_slice(name.as_bytes());
+            extend(path, name.as_bytes());
             // A name that went away meanwhile is no part of the snapshot.
-            if let Ok(stat) = at::stat(dir, &name) {
-                self.name(dir, &name, path, &stat)?;
+            if let Ok(stat) = at::stat(dir, &name)
+                && !self.leaves_out(path, &stat)
+            {
+                let known = self.cursor.find(path);
+                self.name(dir, &name, path, &stat, known, same)?;
             }
             path.truncate(length);
         }
-        self.rules.truncate(depth);
         Ok(())
     }
 
     fn whole(&self, path: &[u8]) -> PathBuf {
         self.root.join(OsStr::from_bytes(path))
+    }
+
+    fn leaves_out(&self, path: &[u8], stat: &Stat) -> bool {
+        let is_dir = stat.mode & TYPE == DIRECTORY;
+        self.rules.ignores(OsStr::from_bytes(path), is_dir)
+            || (!self.limits.private.is_empty() && self.limits.is_private(&self.whole(path)))
+    }
+
+    /// Whether this is more, or takes longer, than it may.
+    fn is_over(&mut self) -> bool {
+        if self.count >= self.limits.names {
+            self.over = Some(format!("more than {} names", self.limits.names));
+        } else if self.count % 64 == 1 && Instant::now() > self.deadline {
+            let time = self.limits.time.as_millis();
+            self.over = Some(format!("it would take longer than {time} ms"));
+        }
+        self.over.is_some()
+    }
+
+    fn add(&mut self, part: Part) {
+        self.found.push(part);
+        self.count += 1;
+    }
+
+    /// Keeps a record of the cache, in one piece with the one before it.
+    fn keep(&mut self, range: std::ops::Range<usize>) {
+        self.count += 1;
+        match self.found.last_mut() {
+            Some(Part::Known(last)) if last.end == range.start => last.end = range.end,
+            _ => self.found.push(Part::Known(range)),
+        }
     }
 
     fn name(
@@ -265,43 +455,36 @@ impl Walk<'_> {
         name: &OsStr,
         path: &mut Vec<u8>,
         stat: &Stat,
+        known: Option<Known<'a>>,
+        same: bool,
     ) -> Result<(), SnapshotError> {
-        let is_dir = stat.mode & TYPE == 0o040_000;
-        if self.rules.ignores(OsStr::from_bytes(path), is_dir) {
+        if self.is_over() {
             return Ok(());
         }
-        if !self.limits.private.is_empty() && self.limits.is_private(&self.whole(path)) {
-            return Ok(());
-        }
-        if self.found.len() >= self.limits.names {
-            self.over = Some(format!("more than {} names", self.limits.names));
-            return Ok(());
-        }
-        if self.found.len().is_multiple_of(64) && Instant::now() > self.deadline {
-            let time = self.limits.time.as_millis();
-            self.over = Some(format!("it would take longer than {time} ms"));
-            return Ok(());
+        if stat.mode & TYPE == DIRECTORY {
+            // A directory is as it was when its mode is; what is in it is another question.
+            if known
+                .as_ref()
+                .is_none_or(|known| known.stamp.mode != stat.mode)
+            {
+                self.fresh += 1;
+            }
+            return match at::open_dir(dir, name) {
+                Ok(below) => self.dir(below.as_fd(), path, stat, known, same),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                Err(error) => Err(failed("open", &self.whole(path))(error)),
+            };
         }
         let stamp = Stamp::of(stat);
-        let settled = is_dir || stamp.changed + TICK < self.before_taken;
-        match self.cursor.find(path) {
-            Some(known) if known.stamp == stamp && settled => {
-                self.found.push(Slot::Known(known.range));
+        match known {
+            Some(known) if known.stamp == stamp && stamp.changed < self.settled => {
+                self.keep(known.range);
             }
             _ => {
-                let Some(entry) = self.read(dir, name, path, stat)? else {
-                    return Ok(());
-                };
-                self.fresh += 1;
-                let path = PathBuf::from(OsString::from_vec(path.clone()));
-                self.found.push(Slot::New(path, stamp, entry));
-            }
-        }
-        if is_dir {
-            match at::open_dir(dir, name) {
-                Ok(below) => self.dir(below.as_fd(), path)?,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(failed("open", &self.whole(path))(error)),
+                if let Some(entry) = self.read(dir, name, path, stat)? {
+                    self.fresh += 1;
+                    self.add(Part::New(path.clone(), stamp, None, entry));
+                }
             }
         }
         Ok(())
@@ -319,7 +502,6 @@ impl Walk<'_> {
         let whole = self.whole(path);
         let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
         let kind = match stat.mode & TYPE {
-            0o040_000 => Kind::Dir,
             0o120_000 => match at::readlink(dir, name) {
                 Ok(target) => Kind::Link(target),
                 Err(error) if gone(&error) => return Ok(None),
@@ -354,4 +536,11 @@ impl Walk<'_> {
             modified,
         }))
     }
+}
+
+fn extend(path: &mut Vec<u8>, name: &[u8]) {
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
 }

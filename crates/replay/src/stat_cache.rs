@@ -11,16 +11,16 @@ use substrate_sys::at::Stat;
 use crate::codec::{Reader, put_bytes};
 use crate::tree::{Entry, entry, put_entry};
 
-const MAGIC: &[u8] = b"substrate stat cache 3\n";
+const MAGIC: &[u8] = b"substrate stat cache 4\n";
 
 /// What tells that a name is as it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
-    inode: u64,
+    pub inode: u64,
     size: u64,
     modified: u64,
     pub changed: u64,
-    mode: u32,
+    pub mode: u32,
 }
 
 impl Stamp {
@@ -28,32 +28,80 @@ impl Stamp {
         let nanos = |(seconds, nanos): (i64, u32)| {
             (seconds.max(0) as u64).wrapping_mul(1_000_000_000) + u64::from(nanos)
         };
-        let is_dir = stat.mode & 0o170_000 == 0o040_000;
-        let unless_dir = |value| if is_dir { 0 } else { value };
         Self {
             inode: stat.ino,
-            size: unless_dir(stat.size),
-            modified: unless_dir(nanos(stat.mtime)),
-            changed: unless_dir(nanos(stat.ctime)),
+            size: stat.size,
+            modified: nanos(stat.mtime),
+            changed: nanos(stat.ctime),
             mode: stat.mode,
         }
     }
-}
 
-/// Begins a cache.
-pub(crate) fn write_head(out: &mut Vec<u8>, taken: u64, id: &str) {
-    out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&taken.to_le_bytes());
-    put_bytes(out, id.as_bytes());
-}
-
-/// Adds a name.
-pub(crate) fn write_record(out: &mut Vec<u8>, path: &Path, stamp: &Stamp, entry: &Entry) {
-    put_bytes(out, path.as_os_str().as_bytes());
-    for number in [stamp.inode, stamp.size, stamp.modified, stamp.changed] {
-        out.extend_from_slice(&number.to_le_bytes());
+    pub fn is_dir(&self) -> bool {
+        self.mode & 0o170_000 == 0o040_000
     }
-    out.extend_from_slice(&stamp.mode.to_le_bytes());
+
+    fn put(&self, out: &mut Vec<u8>) {
+        for number in [self.inode, self.size, self.modified, self.changed] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&self.mode.to_le_bytes());
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(Self {
+            inode: reader.u64()?,
+            size: reader.u64()?,
+            modified: reader.u64()?,
+            changed: reader.u64()?,
+            mode: reader.u32()?,
+        })
+    }
+}
+
+/// What a cache says about the snapshot as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Head<'a> {
+    /// When the snapshot began, in nanoseconds since 1970.
+    pub taken: u64,
+    /// What it left out on the word of others than the project's own files.
+    pub filter: u64,
+    /// The snapshot.
+    pub id: &'a str,
+}
+
+impl<'a> Head<'a> {
+    pub fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&self.taken.to_le_bytes());
+        out.extend_from_slice(&self.filter.to_le_bytes());
+        put_bytes(out, self.id.as_bytes());
+    }
+
+    fn get(reader: &mut Reader<'a>) -> Option<Self> {
+        Some(Self {
+            taken: reader.u64()?,
+            filter: reader.u64()?,
+            id: std::str::from_utf8(reader.bytes()?).ok()?,
+        })
+    }
+}
+
+/// Adds a name; `ignores` is what the `.gitignore` of a directory looks like. The root has the empty
+/// name.
+pub(crate) fn write_record(
+    out: &mut Vec<u8>,
+    path: &Path,
+    stamp: &Stamp,
+    ignores: Option<&Stamp>,
+    entry: &Entry,
+) {
+    put_bytes(out, path.as_os_str().as_bytes());
+    stamp.put(out);
+    out.push(u8::from(ignores.is_some()));
+    if let Some(ignores) = ignores {
+        ignores.put(out);
+    }
     let mut bytes = Vec::new();
     put_entry(&mut bytes, entry);
     put_bytes(out, &bytes);
@@ -66,6 +114,7 @@ pub(crate) struct Known<'a> {
     pub range: Range<usize>,
     pub path: &'a [u8],
     pub stamp: Stamp,
+    pub ignores: Option<Stamp>,
     entry: &'a [u8],
 }
 
@@ -74,18 +123,18 @@ impl<'a> Known<'a> {
     pub fn parse(cache: &'a [u8], at: usize) -> Option<Self> {
         let mut reader = Reader(cache.get(at..)?);
         let path = reader.bytes()?;
-        let stamp = Stamp {
-            inode: reader.u64()?,
-            size: reader.u64()?,
-            modified: reader.u64()?,
-            changed: reader.u64()?,
-            mode: reader.u32()?,
+        let stamp = Stamp::get(&mut reader)?;
+        let ignores = match reader.array()? {
+            [0] => None,
+            [1] => Some(Stamp::get(&mut reader)?),
+            _ => return None,
         };
         let entry = reader.bytes()?;
         Some(Self {
             range: at..cache.len() - reader.0.len(),
             path,
             stamp,
+            ignores,
             entry,
         })
     }
@@ -101,10 +150,8 @@ impl<'a> Known<'a> {
 pub(crate) struct Cursor<'a> {
     cache: &'a [u8],
     current: Option<Known<'a>>,
-    /// When the snapshot began.
-    pub taken: u64,
-    /// The snapshot.
-    pub id: &'a str,
+    /// What it says about the whole.
+    pub head: Head<'a>,
     /// A record was passed that nobody asked for: its name is gone.
     pub passed: bool,
 }
@@ -114,16 +161,14 @@ impl<'a> Cursor<'a> {
     pub fn new(cache: &'a [u8]) -> Self {
         let head = || {
             let mut reader = Reader(cache.strip_prefix(MAGIC)?);
-            let taken = reader.u64()?;
-            let id = std::str::from_utf8(reader.bytes()?).ok()?;
-            Some((taken, id, cache.len() - reader.0.len()))
+            let head = Head::get(&mut reader)?;
+            Some((head, cache.len() - reader.0.len()))
         };
-        let (taken, id, at) = head().unwrap_or((0, "", cache.len()));
+        let (head, at) = head().unwrap_or((Head::default(), cache.len()));
         Self {
             cache,
             current: Known::parse(cache, at),
-            taken,
-            id,
+            head,
             passed: false,
         }
     }
@@ -133,10 +178,12 @@ impl<'a> Cursor<'a> {
         self.current.as_ref()
     }
 
-    /// Goes to the next record.
-    pub fn next(&mut self) {
-        let end = self.current.take().map(|known| known.range.end);
+    /// Takes the record it is at and goes to the next.
+    pub fn next(&mut self) -> Option<Known<'a>> {
+        let taken = self.current.take();
+        let end = taken.as_ref().map(|known| known.range.end);
         self.current = end.and_then(|end| Known::parse(self.cache, end));
+        taken
     }
 
     /// The record of a path that comes after all that were asked for before.
@@ -147,13 +194,26 @@ impl<'a> Cursor<'a> {
                     self.passed = true;
                     self.next();
                 }
-                Ordering::Equal => {
-                    let found = self.current.clone();
-                    self.next();
-                    return found;
-                }
+                Ordering::Equal => return self.next(),
                 Ordering::Greater => return None,
             }
+        }
+    }
+
+    /// The next record for a name in a directory, with that name; records of deeper names that
+    /// nobody has taken are passed.
+    pub fn child(&mut self, directory: &[u8]) -> Option<(Known<'a>, &'a [u8])> {
+        loop {
+            let below = self.peek()?.path.strip_prefix(directory)?;
+            let name = match directory {
+                [] => below,
+                _ => below.strip_prefix(b"/")?,
+            };
+            let known = self.next()?;
+            if !name.is_empty() && !name.contains(&b'/') {
+                return Some((known, name));
+            }
+            self.passed = true;
         }
     }
 }
@@ -188,13 +248,19 @@ mod tests {
             mode: 0o700,
             modified: (0, 0),
         };
+        let head = Head {
+            taken: 9,
+            filter: 8,
+            id: "id",
+        };
         let mut cache = Vec::new();
-        write_head(&mut cache, 9, "id");
+        head.put(&mut cache);
         for name in names {
-            write_record(&mut cache, Path::new(name), &stamp, &entry);
+            let ignores = (name == "a").then_some(&stamp);
+            write_record(&mut cache, Path::new(name), &stamp, ignores, &entry);
         }
         let mut cursor = Cursor::new(&cache);
-        assert_eq!((cursor.id, cursor.taken), ("id", 9));
+        assert_eq!(cursor.head, head);
         for name in ["a", "a/b/c", "a/x", "a0", "c"] {
             let found = cursor.find(name.as_bytes());
             assert_eq!(found.is_some(), names.contains(&name), "{name}");
@@ -203,6 +269,22 @@ mod tests {
             }
         }
         assert!(cursor.passed && cursor.peek().is_none());
+        // The same, directory by directory.
+        let mut cursor = Cursor::new(&cache);
+        let mut children = |directory: &str| {
+            let mut names = Vec::new();
+            while let Some((known, name)) = cursor.child(directory.as_bytes()) {
+                assert_eq!(known.ignores.is_some(), name == b"a");
+                names.push(String::from_utf8_lossy(name).into_owned());
+                if directory.is_empty() && name == b"a" {
+                    break;
+                }
+            }
+            names
+        };
+        assert_eq!(children(""), ["a"]);
+        assert_eq!(children("a"), ["b"], "what is below `b` is passed");
+        assert_eq!(children(""), ["a.b", "a0", "b"]);
         // What is cut or foreign has no records rather than wrong ones.
         for end in 0..cache.len() {
             let mut cursor = Cursor::new(&cache[..end]);

@@ -107,6 +107,124 @@ fn every_change_is_seen_at_once() {
     }
 }
 
+/// What somebody does to a project.
+type Step = fn(&Project);
+
+/// What changes names, contents or what is left out, each in its own way.
+const STEPS: [(&str, Step); 22] = [
+    ("nothing", |_| ()),
+    ("a new file", |p| p.write("src/new.c", "new")),
+    ("a new name at the top", |p| p.write("another", "x")),
+    ("a file that is left out", |p| p.write("src/new.o", "x")),
+    ("nothing again", |_| ()),
+    ("a file is edited", |p| p.write("src/b.c", "edited")),
+    ("the same length", |p| p.write("src/b.c", "EDITED")),
+    ("a file goes", |p| {
+        fs::remove_file(p.root().join("src/new.c")).unwrap()
+    }),
+    ("a file is renamed", |p| {
+        fs::rename(p.root().join("another"), p.root().join("other")).unwrap();
+    }),
+    ("a file takes another's place", |p| {
+        fs::rename(p.root().join("other"), p.root().join("src/b.c")).unwrap();
+    }),
+    ("a mode", |p| {
+        let mode = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(p.root().join("src/b.c"), mode).unwrap();
+    }),
+    ("the mode of a directory", |p| {
+        let mode = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(p.root().join("src"), mode).unwrap();
+    }),
+    ("a directory in a directory", |p| {
+        p.write("deep/er/file", "1")
+    }),
+    ("an edit down there", |p| p.write("deep/er/file", "2")),
+    ("a name down there", |p| p.write("deep/er/second", "2")),
+    ("other rules", |p| p.write(".gitignore", "*.c\n")),
+    ("rules further down", |p| {
+        p.write("src/.gitignore", "*\n!b.c\n")
+    }),
+    ("rules that leave themselves out", |p| {
+        p.write("src/.gitignore", "*\n!a.c\n")
+    }),
+    ("rules of git's own", |p| {
+        p.write(".git/info/exclude", "second\n")
+    }),
+    ("a directory becomes a file", |p| {
+        fs::remove_dir_all(p.root().join("deep/er")).unwrap();
+        p.write("deep/er", "a file");
+    }),
+    ("a link to elsewhere", |p| {
+        fs::remove_file(p.root().join("link")).unwrap();
+        symlink("src", p.root().join("link")).unwrap();
+    }),
+    ("a directory goes", |p| {
+        fs::remove_dir_all(p.root().join("src")).unwrap()
+    }),
+];
+
+/// Takes a snapshot with all that is known from before, and one with nothing, and wants the same.
+fn same_as_from_scratch(project: &Project, scratch: &Path, name: &str) -> String {
+    let (id, tree) = project.take();
+    let mut store = Store::open(&scratch.join(name.replace([' ', '/'], "-")));
+    let limits = Limits {
+        time: Duration::from_secs(60),
+        ..Limits::default()
+    };
+    match take(&mut store, &project.root(), &limits).unwrap() {
+        Taken::Whole(fresh, Some(whole)) => {
+            assert_eq!(names(&tree), names(&whole), "{name}");
+            assert_eq!(id, fresh, "{name}");
+        }
+        other => panic!("{name}: {other:?}"),
+    }
+    id
+}
+
+#[test]
+fn what_is_remembered_never_differs_from_what_is_there() {
+    for settles in [true, false] {
+        let (project, scratch) = (Project::new(), tempfile::tempdir().unwrap());
+        for (name, step) in STEPS {
+            if settles {
+                // Only what has been the same for a while is believed without another look.
+                std::thread::sleep(Duration::from_millis(60));
+                project.take();
+            }
+            step(&project);
+            same_as_from_scratch(&project, scratch.path(), name);
+            assert_eq!(project.take(), project.take(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_large_project_is_looked_at_from_several_places() {
+    let (project, scratch) = (Project::new(), tempfile::tempdir().unwrap());
+    for number in 0..3000 {
+        project.write(&format!("d{}/e/file{number}", number % 30), "x");
+    }
+    std::thread::sleep(Duration::from_millis(60));
+    let mut last = project.take().0;
+    for number in [0, 1499, 2990, 2999] {
+        assert_eq!(project.take().0, last, "nothing changed");
+        let name = format!("d{}/e/file{number}", number % 30);
+        project.write(&name, "y");
+        std::thread::sleep(Duration::from_millis(60));
+        let id = same_as_from_scratch(&project, scratch.path(), &name);
+        assert_ne!(id, last, "{name}");
+        // What was moved away and came back somewhere else.
+        let (dir, aside) = (project.root().join("d29"), project.root().join("z"));
+        fs::rename(&dir, &aside).unwrap();
+        last = same_as_from_scratch(&project, scratch.path(), &format!("{name} moved"));
+        assert_ne!(id, last);
+        fs::rename(&aside, &dir).unwrap();
+        last = same_as_from_scratch(&project, scratch.path(), &format!("{name} back"));
+        assert_eq!(id, last);
+    }
+}
+
 #[test]
 fn two_snapshots_make_a_diff() {
     let project = Project::new();

@@ -101,6 +101,35 @@ pub fn stat(dir: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<Stat> {
     })
 }
 
+/// Local file systems that change a directory's times whenever a name in it comes, goes or is
+/// replaced: ext2 to ext4, xfs, btrfs, tmpfs, f2fs, zfs, and overlayfs over these.
+const STAMPING: [u64; 7] = [
+    0xEF53,
+    0x5846_5342,
+    0x9123_683E,
+    0x0102_1994,
+    0xF2F5_2010,
+    0x2FC1_2FC1,
+    0x794C_7630,
+];
+
+/// Whether the times of directories on this file system tell that their names are as they were.
+pub fn stamps_directories(dir: impl AsFd) -> bool {
+    let mut info = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: an all-zero statfs is valid, and it is writable for the call.
+    let kind = unsafe {
+        if libc::fstatfs(raw(&dir), info.as_mut_ptr()) < 0 {
+            return false;
+        }
+        info.assume_init().f_type
+    };
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "the type differs between architectures"
+    )]
+    STAMPING.contains(&(kind as u64 & 0xFFFF_FFFF))
+}
+
 /// Opens a name with `O_NOFOLLOW` and `O_CLOEXEC` added to the flags.
 pub(crate) fn open(
     dir: impl AsFd,
