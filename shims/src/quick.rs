@@ -164,6 +164,10 @@ pub fn check(policies: &Policies, home: &Home, question: &Question<'_>) -> Answe
         _ => None,
     };
     let refused = strict.verdict == Verdict::Deny;
+    // Which of two policies refused is for the full check to say.
+    if refused && policies.floor.is_some() {
+        return Answer::Full;
+    }
     if !refused && (strict.isolate || lenient.isolate || strict.verdict == Verdict::Ask) {
         return Answer::Full;
     }

@@ -382,6 +382,7 @@ impl Broker {
             if let Some(start) = &start {
                 judgement = Judgement::of(not_held(judgement, start.own_network));
             }
+            layer.name(&mut judgement);
             match layer.held.info.mode {
                 Mode::Enforce => strict = strict.and(judgement),
                 Mode::Observe => lenient = lenient.and(judgement),

@@ -41,6 +41,13 @@ impl Layer {
                 .collect(),
         )
     }
+
+    /// Notes whose rules these are, where they are not those of the policy that the line runs under.
+    pub fn name(&self, judgement: &mut Judgement) {
+        for reason in judgement.reasons.iter_mut().filter(|_| !self.primary) {
+            reason.rule.policy = Some(self.held.info.id.clone());
+        }
+    }
 }
 
 /// A profile that was found, and what became of it.
@@ -373,6 +380,7 @@ fn refusal(path: &Path, policy: Option<&str>, problem: &str) -> Reason {
             reason: Some(format!(
                 "the profile of this directory cannot be followed: {problem}. Repair or remove it, or `cd` elsewhere"
             )),
+            policy: None,
         },
     }
 }
@@ -391,6 +399,7 @@ fn floor_refusal(problem: &str) -> Reason {
             reason: Some(format!(
                 "what the administrator permits here cannot be told: {problem}. Root can repair it"
             )),
+            policy: None,
         },
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use substrate_sys::flags::{O_CLOEXEC, O_NOFOLLOW};
+use substrate_sys::flags::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
 use substrate_trace::Key;
 
 use crate::home::Home;
@@ -14,6 +14,9 @@ use crate::home::Home;
 /// Changes with every change of what the entries mean.
 const VERSION: u64 = 1;
 const MAX_BYTES: u64 = 4 << 20;
+
+/// Links are not followed, and a pipe that nobody writes to cannot hold up a shell.
+const PLAIN: i32 = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
 /// Why a state file is not believed, or cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +92,7 @@ impl StateFile {
         };
         let file = match fs::OpenOptions::new()
             .read(true)
-            .custom_flags(O_NOFOLLOW | O_CLOEXEC)
+            .custom_flags(PLAIN)
             .open(&self.path)
         {
             Ok(file) => file,
@@ -115,9 +118,16 @@ impl StateFile {
         if let Some(problem) = self.home.unsafe_ownership() {
             Some(problem)
         } else if !meta.is_file() {
-            Some("it is not a regular file".to_owned())
+            Some("it is not a regular file; remove it to start anew".to_owned())
+        } else if meta.len() > MAX_BYTES {
+            Some(format!(
+                "it is larger than {MAX_BYTES} bytes; remove it to start anew"
+            ))
         } else if meta.uid() != uid {
-            Some(format!("it belongs to user {}, not to {uid}", meta.uid()))
+            Some(format!(
+                "it belongs to user {}, not to {uid}; remove it to start anew",
+                meta.uid()
+            ))
         } else if meta.mode() & 0o077 != 0 {
             let mode = meta.mode() & 0o777;
             Some(format!(
@@ -189,7 +199,7 @@ impl StateFile {
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .custom_flags(O_NOFOLLOW | O_CLOEXEC)
+            .custom_flags(PLAIN)
             .open(&path)
             .map_err(failed)?;
         file.lock().map_err(failed)?;
@@ -207,7 +217,7 @@ impl StateFile {
             .create(true)
             .truncate(true)
             .mode(0o600)
-            .custom_flags(O_NOFOLLOW | O_CLOEXEC)
+            .custom_flags(PLAIN)
             .open(&aside)
             .and_then(|mut file| {
                 file.write_all(format!("{whole:#}\n").as_bytes())?;

@@ -4,14 +4,14 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use proptest::prelude::*;
 use substrate_broker::approvals::{Approvals, Approved, Grant, new_id};
 use substrate_broker::process::Identity;
 use substrate_broker::{Answer, Broker, Evaluation, Lasting};
-use support::{Place, judge, skip};
+use support::{BAD_STATE, Place, judge, skip};
 
 const ASKS: &str = "mode: enforce\nworld: { enabled: off }\nfs: { outside: allow }\nnet: { unlisted: allow }\ncommands: { ask: [\"git push *\", \"curl * | sh\", \"touch *\"], denied: [\"dd *\"] }\n";
 
@@ -197,115 +197,31 @@ fn the_flag_asks_about_everything_that_is_not_auto_approved() {
 
 #[test]
 fn bad_files_grant_nothing_and_say_why() {
-    let place = Place::new();
-    place.policy("base", ASKS);
-    let file = place.home().path.join("approvals.json");
-    let good = {
-        let broker = place.broker("base");
-        let evaluation = judge(&broker, "git push", &place.project());
-        grant(
-            &broker,
-            &evaluation,
-            &[Approved::Command("git push".into())],
-            Lasting::Seconds(None),
-        );
-        assert!(!asks(&broker, "git push", &place));
-        fs::read(&file).unwrap()
-    };
-    assert_eq!(
-        fs::metadata(&file).unwrap().permissions().mode() & 0o777,
-        0o600
+    let widened: (_, fn(&Path, &str) -> bool, _) = (
+        "widened",
+        |path, good| fs::write(path, good.replace("git push", "git *")).is_ok(),
+        "did not write it",
     );
-    let text = String::from_utf8(good.clone()).unwrap();
-    let cases: [(&str, Vec<u8>, &str); 5] = [
-        ("cut short", good[..good.len() / 2].to_vec(), "damaged"),
-        ("empty", Vec::new(), "damaged"),
-        (
-            "another version",
-            text.replace("\"v\": 1", "\"v\": 2").into_bytes(),
-            "version 2",
-        ),
-        (
-            "widened",
-            text.replace("git push", "git *").into_bytes(),
-            "did not write it",
-        ),
-        (
-            "not ours",
-            b"{\"v\":1,\"entries\":[]}".to_vec(),
-            "did not write it",
-        ),
-    ];
-    for (name, content, message) in cases {
-        fs::write(&file, content).unwrap();
-        let broker = place.broker("base");
-        assert!(asks(&broker, "git push", &place), "{name}");
-        assert!(asks(&broker, "git push", &place), "{name}");
-        let warnings = broker.take_warnings();
-        assert_eq!(warnings.len(), 1, "{name}: said once, {warnings:?}");
-        assert!(warnings[0].contains(message), "{name}: {warnings:?}");
-    }
-    fs::write(&file, &good).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-    let broker = place.broker("base");
-    assert!(asks(&broker, "git push", &place));
-    assert!(broker.take_warnings()[0].contains("chmod 600"));
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    assert!(!asks(&place.broker("base"), "git push", &place));
-}
-
-/// Puts something where the approvals should be.
-type Put = fn(&Path);
-
-#[test]
-fn a_file_of_the_wrong_kind_or_owner_grants_nothing() {
-    let all: [(&str, Put, &str); 4] = [
-        ("a directory", |path| fs::create_dir(path).unwrap(), ""),
-        (
-            "a link",
-            |path| {
-                let real = path.with_extension("real");
-                fs::rename(path, &real).unwrap_or_default();
-                symlink(real, path).unwrap();
-            },
-            "",
-        ),
-        (
-            "four megabytes and more",
-            |path| fs::write(path, vec![b' '; 5 << 20]).unwrap(),
-            "damaged",
-        ),
-        (
-            "of another user",
-            |path| {
-                let _ = chown(path, Some(65_534), None);
-            },
-            "belongs to user 65534",
-        ),
-    ];
-    for (name, put, message) in all {
+    for (name, put, message) in BAD_STATE.into_iter().chain([widened]) {
         let place = Place::new();
         place.policy("base", ASKS);
         let broker = place.broker("base");
         let evaluation = judge(&broker, "git push", &place.project());
         let what = [Approved::Command("git push".into())];
         grant(&broker, &evaluation, &what, Lasting::Seconds(None));
+        assert!(!asks(&broker, "git push", &place), "{name}");
         let file = place.home().path.join("approvals.json");
-        if name == "a directory" {
-            fs::remove_file(&file).unwrap();
-        }
-        put(&file);
-        if name == "of another user" && fs::metadata(&file).unwrap().uid() != 65_534 {
-            skip(
-                "a_file_of_the_wrong_kind_or_owner_grants_nothing: of another user",
-                "only root can give files away",
-            );
+        let mode = fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        if !put(&file, &fs::read_to_string(&file).unwrap()) {
+            skip("bad_files_grant_nothing_and_say_why", name);
             continue;
         }
         let broker = place.broker("base");
         assert!(asks(&broker, "git push", &place), "{name}");
+        assert!(asks(&broker, "git push", &place), "{name}");
         let warnings = broker.take_warnings();
-        assert_eq!(warnings.len(), 1, "{name}: {warnings:?}");
+        assert_eq!(warnings.len(), 1, "{name}: said once, {warnings:?}");
         assert!(
             warnings[0].contains("approvals.json") && warnings[0].contains(message),
             "{name}: {warnings:?}"
@@ -316,7 +232,10 @@ fn a_file_of_the_wrong_kind_or_owner_grants_nothing() {
             Answer::Allow(_)
         ));
     }
-    // A home that others can write to is not believed either.
+}
+
+#[test]
+fn a_home_that_others_can_write_to_grants_nothing() {
     let place = Place::new();
     place.policy("base", ASKS);
     let broker = place.broker("base");

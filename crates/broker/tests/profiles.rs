@@ -12,7 +12,7 @@ use substrate_broker::state_file::now;
 use substrate_broker::trust::Trusted;
 use substrate_broker::{Answer, Broker, Origin};
 use substrate_trace::Verdict;
-use support::{Place, judge, request, skip};
+use support::{BAD_STATE, Place, judge, request, skip};
 
 const BASE: &str = "mode: enforce\nworld: { enabled: off }\nfs: { outside: allow }\nnet: { unlisted: allow }\ncommands: { denied: [\"dd *\"] }\n";
 const STRICT: &str = "mode: enforce\nworld: { enabled: off }\nfs: { outside: allow }\nnet: { unlisted: allow }\ncommands: { denied: [\"touch *\", \"cd *\"] }\n";
@@ -319,40 +319,64 @@ fn trust_replaces_only_at_the_own_prompt_and_only_what_was_trusted() {
 }
 
 #[test]
-fn a_trust_list_that_somebody_else_wrote_is_not_believed() {
-    let place = Place::new();
-    place.policy("base", BASE);
-    place.policy("loose", LOOSE);
-    place.profile("p", "loose\n");
-    let here = place.project().join("p");
-    let broker = place.broker("base");
-    broker.own_prompt();
-    let path = std::fs::canonicalize(&here)
-        .unwrap()
-        .join(".substrate-profile");
-    let trusted = Trusted {
-        path,
-        policy: "loose".into(),
-        content_sha256: substrate_trace::sha256_hex(b"loose\n"),
-        policy_sha256: place.broker("loose").info().sha256.clone(),
-        since: 1,
-        session: None,
-    };
-    broker.trust().add(&trusted).unwrap();
-    let file = place.home().path.join("trust.json");
-    let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, text.replace("\"since\": 1", "\"since\": 2")).unwrap();
-    let answer = broker
-        .evaluate(&request("dd if=x", &here, Origin::Prompt))
-        .answer;
-    assert!(matches!(answer, Answer::Deny(_)));
-    let warnings = broker.take_warnings();
-    assert!(
-        warnings
-            .iter()
-            .any(|text| text.contains("did not write it")),
-        "{warnings:?}"
+fn a_bad_trust_list_trusts_nothing_and_says_why() {
+    let altered: (_, fn(&Path, &str) -> bool, _) = (
+        "written by somebody else",
+        |path, good| std::fs::write(path, good.replace("\"since\": 1", "\"since\": 2")).is_ok(),
+        "did not write it",
     );
+    for (name, put, message) in BAD_STATE.into_iter().chain([altered]) {
+        let place = Place::new();
+        place.policy("base", BASE);
+        place.policy("loose", LOOSE);
+        place.profile("p", "loose\n");
+        let here = place.project().join("p");
+        let broker = place.broker("base");
+        broker.own_prompt();
+        let path = std::fs::canonicalize(&here)
+            .unwrap()
+            .join(".substrate-profile");
+        let trusted = Trusted {
+            path: path.clone(),
+            policy: "loose".into(),
+            content_sha256: substrate_trace::sha256_hex(b"loose\n"),
+            policy_sha256: place.broker("loose").info().sha256.clone(),
+            since: 1,
+            session: None,
+        };
+        broker.trust().add(&trusted).unwrap();
+        let is_denied = |line: &str| {
+            let answer = broker
+                .evaluate(&request(line, &here, Origin::Prompt))
+                .answer;
+            matches!(answer, Answer::Deny(_))
+        };
+        assert!(!is_denied("dd if=x"), "{name}: trusted at first");
+        let file = place.home().path.join("trust.json");
+        if !put(&file, &std::fs::read_to_string(&file).unwrap()) {
+            continue;
+        }
+        // Nothing is loosened, it is said once, and the ways out stay open.
+        assert!(is_denied("dd if=x") && is_denied("dd if=x"), "{name}");
+        let warnings = broker.take_warnings();
+        assert_eq!(warnings.len(), 1, "{name}: {warnings:?}");
+        assert!(
+            warnings[0].contains("trust.json") && warnings[0].contains(message),
+            "{name}: {warnings:?}"
+        );
+        assert!(!is_denied("cd ..") && !is_denied("exit"), "{name}");
+        // Taking everything back repairs it wherever a file can be put in its place.
+        assert_eq!(
+            broker.trust().clear().is_ok(),
+            name != "a directory",
+            "{name}"
+        );
+        assert!(is_denied("dd if=x"), "{name}");
+        if name != "a directory" {
+            broker.trust().add(&trusted).unwrap();
+            assert!(!is_denied("dd if=x"), "{name}: trusted again");
+        }
+    }
 }
 
 fn strictness(broker: &Broker, line: &str, cwd: &Path) -> (u8, Verdict) {

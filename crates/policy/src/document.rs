@@ -507,6 +507,7 @@ impl Reader<'_> {
                             file: node.place.source.name.clone().into(),
                             line: node.place.line,
                             reason,
+                            policy: None,
                         },
                         steps,
                     }),

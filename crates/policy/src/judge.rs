@@ -219,6 +219,7 @@ fn command_reasons(
                         file: at.file.into(),
                         line: at.line,
                         reason: Some(reason.to_owned()),
+                        policy: None,
                     },
                 );
             }
@@ -513,6 +514,7 @@ fn reference(rule: &Rule) -> RuleRef {
         file: rule.file.clone().into(),
         line: rule.line,
         reason: rule.reason.clone(),
+        policy: None,
     }
 }
 
@@ -556,6 +558,7 @@ fn setting(
             file: format!("policy:{}", policy.settings().id).into(),
             line: 0,
             reason: Some(why.to_owned()),
+            policy: None,
         },
     }
 }

@@ -374,6 +374,7 @@ impl Context<'_> {
                 .into(),
             line: at.map_or(0, |entry| entry.line),
             reason: Some(format!("{shown} is not an allowed host")),
+            policy: None,
         };
         Some((net.unlisted.verdict(), rule))
     }
@@ -442,6 +443,7 @@ impl PathEntry {
             file: self.file.clone().into(),
             line: self.line,
             reason: Some(reason),
+            policy: None,
         }
     }
 }
@@ -468,6 +470,7 @@ impl HostEntry {
             file: self.file.clone().into(),
             line: self.line,
             reason: Some(reason),
+            policy: None,
         }
     }
 }

@@ -421,13 +421,13 @@ impl Coded for IpAddr {
 
 /// Gives a structure its byte form: the fields, in this order.
 macro_rules! coded_struct {
-    ($name:ident { $($field:ident),+ $(,)? }) => {
+    ($name:ident { $($field:ident),+ $(,)? } $(without $left:ident)?) => {
         impl Coded for $name {
             fn put(&self, to: &mut Encoder) {
                 $(self.$field.put(to);)+
             }
             fn get(from: &mut Decoder<'_>) -> Option<Self> {
-                Some(Self { $($field: Coded::get(from)?),+ })
+                Some(Self { $($field: Coded::get(from)?,)+ $($left: Default::default())? })
             }
         }
     };
@@ -526,7 +526,7 @@ coded_struct!(RuleRef {
     file,
     line,
     reason
-});
+} without policy);
 coded_struct!(EffectPattern {
     action,
     recursive,

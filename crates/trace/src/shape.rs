@@ -234,12 +234,21 @@ pub struct RuleRef {
     pub line: u32,
     /// Why, in the words of the policy's author.
     pub reason: Option<String>,
+    /// The policy it belongs to, where that is another than the one in use. Not recorded: the
+    /// file says it.
+    #[cfg_attr(feature = "read", serde(skip))]
+    pub policy: Option<String>,
 }
 
-/// `policies/default.yaml:31`, or `builtin:default.yaml:31`.
+/// `policies/default.yaml:31`, or `builtin:default.yaml:31`; what holds without being written down
+/// has no line.
 impl fmt::Display for RuleRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", visible(&self.file.to_string_lossy()), self.line)
+        f.write_str(&visible(&self.file.to_string_lossy()))?;
+        match self.line {
+            0 => Ok(()),
+            line => write!(f, ":{line}"),
+        }
     }
 }
 
@@ -263,7 +272,8 @@ impl RuleRef {
 /// The sentence about a refusal, the same in the shell and in the shim:
 /// `denied by policy 'default' (sudo *, policies/default.yaml:31): no privileges`.
 pub fn denial(policy_id: &str, rule: Option<&RuleRef>, reason: &str) -> String {
-    let mut text = format!("denied by policy '{}'", visible(policy_id));
+    let own = rule.and_then(|rule| rule.policy.as_deref());
+    let mut text = format!("denied by policy '{}'", visible(own.unwrap_or(policy_id)));
     if let Some(rule) = rule {
         text.push_str(&format!(" ({}, {rule})", visible(&rule.pattern)));
     }
@@ -373,6 +383,7 @@ mod tests {
             file: "policies/default.yaml".into(),
             line: 31,
             reason: None,
+            policy: None,
         };
         assert_eq!(
             denial("default", Some(&rule), "no privileges"),

@@ -97,6 +97,7 @@ fn full_span() -> SpanInfo {
         file: "builtin:default.yaml".into(),
         line: 31,
         reason: Some("test".into()),
+        policy: None,
     });
     span.reason = Some("because".into());
     span.place = Some("isolated");

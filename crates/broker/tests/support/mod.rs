@@ -7,6 +7,8 @@
 )]
 
 use std::ffi::OsStr;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use substrate_broker::{
@@ -108,4 +110,81 @@ pub fn skip(test: &str, reason: &str) {
     {
         let _ = writeln!(file, "{test}: {reason}");
     }
+}
+
+/// Puts something where a state file should be, given what stood there; false where that takes more
+/// rights than we have.
+type Put = fn(&Path, &str) -> bool;
+
+/// State files that must not be believed, with a word of the message about each.
+pub const BAD_STATE: [(&str, Put, &str); 11] = [
+    (
+        "cut short",
+        |path, good| written(path, &good[..good.len() / 2]),
+        "damaged",
+    ),
+    ("empty", |path, _| written(path, ""), "damaged"),
+    (
+        "another version",
+        |path, good| written(path, &good.replace("\"v\": 1", "\"v\": 2")),
+        "version 2",
+    ),
+    (
+        "no version",
+        |path, good| written(path, &good.replace("\"v\": 1,", "")),
+        "version null",
+    ),
+    (
+        "without a digest",
+        |path, _| written(path, "{\"v\":1,\"entries\":[]}"),
+        "did not write it",
+    ),
+    (
+        "open to others",
+        |path, _| std::fs::set_permissions(path, Permissions::from_mode(0o640)).is_ok(),
+        "chmod 600",
+    ),
+    (
+        "of another user",
+        |path, _| std::os::unix::fs::chown(path, Some(65_534), None).is_ok(),
+        "belongs to user 65534",
+    ),
+    (
+        "a directory",
+        |path, _| {
+            std::fs::remove_file(path)
+                .and_then(|()| std::fs::create_dir(path))
+                .is_ok()
+        },
+        "not a regular file",
+    ),
+    (
+        "a link",
+        |path, good| {
+            let real = path.with_extension("real");
+            written(&real, good)
+                && std::fs::remove_file(path).is_ok()
+                && std::os::unix::fs::symlink(real, path).is_ok()
+        },
+        "",
+    ),
+    (
+        "a pipe that nobody writes to",
+        |path, _| {
+            let make = || std::process::Command::new("mkfifo").arg(path).status();
+            std::fs::remove_file(path).is_ok() && make().is_ok_and(|made| made.success())
+        },
+        "not a regular file",
+    ),
+    (
+        "four megabytes and more",
+        |path, good| written(path, &format!("{good}{}", " ".repeat(5 << 20))),
+        "larger than",
+    ),
+];
+
+fn written(path: &Path, text: &str) -> bool {
+    let private = std::fs::write(path, text)
+        .and_then(|()| std::fs::set_permissions(path, Permissions::from_mode(0o600)));
+    private.is_ok()
 }
