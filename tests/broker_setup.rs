@@ -24,6 +24,35 @@ fn said(sandbox: &Sandbox, arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
+fn a_dry_run_changes_nothing() {
+    // With whatever clients this machine really has: they must not leave logs or caches either.
+    let sandbox = Sandbox::new();
+    let top = sandbox.home().join("..").canonicalize().unwrap();
+    let all = || {
+        let mut found = Vec::new();
+        let mut left = vec![top.clone()];
+        while let Some(path) = left.pop() {
+            let meta = fs::symlink_metadata(&path).unwrap();
+            if meta.is_dir() {
+                left.extend(
+                    fs::read_dir(&path)
+                        .unwrap()
+                        .map(|entry| entry.unwrap().path()),
+                );
+            }
+            found.push((path, meta.len(), meta.modified().unwrap()));
+        }
+        found.sort();
+        found
+    };
+    let before = all();
+    let arguments = ["init", "--dry-run", "--preset", "dev", "--mode", "observe"];
+    let (code, text) = said(&sandbox, &arguments);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(all(), before, "{text}");
+}
+
+#[test]
 fn a_first_run_and_a_last_one() {
     let sandbox = Sandbox::new();
     // A client of this machine, with a mirror of its own.

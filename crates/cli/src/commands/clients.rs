@@ -24,10 +24,7 @@ pub fn ask(user: &Path) -> BTreeMap<String, Vec<String>> {
     put("npm", npm(user));
     put("python", python(user));
     put("cargo", cargo(user));
-    put(
-        "go",
-        vec![with_scheme(&output("go", &["env", "GOPROXY", "GOSUMDB"]))],
-    );
+    put("go", vec![with_scheme(&go(user))]);
     put(
         "ruby",
         vec![
@@ -43,9 +40,19 @@ pub fn ask(user: &Path) -> BTreeMap<String, Vec<String>> {
     all
 }
 
+/// Without a cache and without logs, npm leaves nothing behind.
 fn npm(user: &Path) -> Vec<String> {
     vec![
-        output("npm", &["config", "get", "registry"]),
+        output(
+            "npm",
+            &[
+                "config",
+                "get",
+                "registry",
+                "--cache=/dev/null",
+                "--logs-max=0",
+            ],
+        ),
         file(&user.join(".npmrc")),
     ]
 }
@@ -64,6 +71,21 @@ fn python(user: &Path) -> Vec<String> {
         texts.push(output("python3", &["-c", OWN]));
     }
     texts
+}
+
+/// Go counts its own uses in a file beside its settings; here it finds no place for that, and the
+/// settings by their own variable.
+fn go(user: &Path) -> String {
+    let settings = std::env::var_os("GOENV").unwrap_or_else(|| {
+        let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+        let config = config.unwrap_or_else(|| user.join(".config"));
+        config.join("go/env").into_os_string()
+    });
+    let mut go = Command::new("go");
+    go.args(["env", "GOPROXY", "GOSUMDB"])
+        .env("GOENV", settings)
+        .env("XDG_CONFIG_HOME", "/dev/null");
+    answer(go)
 }
 
 /// Settings, and the indexes that cargo has used: each is a directory named after its host, with a
@@ -133,10 +155,18 @@ fn file(path: &Path) -> String {
     }
 }
 
-/// What a command prints, or nothing when it is not there, fails or takes too long.
+/// What a program prints when it is asked so.
 fn output(program: &str, arguments: &[&str]) -> String {
-    let child = Command::new(program)
-        .args(arguments)
+    let mut command = Command::new(program);
+    command.args(arguments);
+    answer(command)
+}
+
+/// What a command prints, or nothing when it is not there, fails or takes too long. It must change
+/// nothing: this is also asked in a dry run.
+fn answer(mut command: Command) -> String {
+    let child = command
+        .env("PYTHONDONTWRITEBYTECODE", "1")
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
