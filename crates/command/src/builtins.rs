@@ -132,7 +132,7 @@ impl Analyser<'_> {
                         let body = word.tail(equals + 1);
                         scope
                             .aliases
-                            .insert(prefix[..equals].to_vec(), body.clone());
+                            .insert(prefix[..equals].to_vec(), vec![body.clone()]);
                         findings.nested.push(later(body));
                     }
                 }
@@ -191,7 +191,7 @@ impl Analyser<'_> {
                         .iter()
                         .filter_map(Word::value)
                     {
-                        scope.aliases.insert(name.to_vec(), path.clone());
+                        scope.aliases.insert(name.to_vec(), vec![path.clone()]);
                     }
                 }
             }
@@ -204,6 +204,9 @@ impl Analyser<'_> {
             b"complete" | b"compgen" => {
                 if let Some(text) = value_after(words, b"-C") {
                     findings.nested.push(later(text));
+                }
+                if let Some(list) = value_after(words, b"-W") {
+                    findings.nested.extend(expanded_later(&list));
                 }
             }
             b"bind" => {
@@ -505,6 +508,25 @@ fn later(text: Word) -> Nested {
         later: true,
         via: None,
     }
+}
+
+/// Text that the shell expands without taking it for a command: only its substitutions run, which is
+/// what becomes of the body of a here-document.
+fn expanded_later(text: &Word) -> Option<Nested> {
+    const END: &[u8] = b"\n__end_of_words__\n";
+    let signs = |piece: &Piece| match piece {
+        Piece::Known(bytes) => bytes.iter().any(|byte| b"$`".contains(byte)),
+        Piece::Glob(_) | Piece::Unknown(_) => true,
+    };
+    if !text.pieces.iter().any(signs) {
+        return None;
+    }
+    let mut body = Word::literal([b": <<", END[1..].trim_ascii_end(), b"\n"].concat());
+    for piece in text.pieces.iter().cloned() {
+        flow::push_piece(&mut body.pieces, piece);
+    }
+    body.push_known(END);
+    Some(later(body))
 }
 
 /// The value of an option that stands as `-X value` or `-Xvalue`.

@@ -95,6 +95,18 @@ impl Flow {
         }
     }
 
+    /// This or that, depending on the way that the line goes.
+    #[cfg(feature = "parse")]
+    pub fn or(self, other: Flow) -> Flow {
+        if self.text == other.text && self.from.is_none() && other.from.is_none() {
+            return self;
+        }
+        Flow {
+            text: None,
+            ..self.then(other)
+        }
+    }
+
     /// The same after a program changed it in a way that we do not follow.
     pub fn changed(&self) -> Flow {
         match (&self.text, &self.from) {

@@ -13,6 +13,19 @@ use crate::scope::{Scope, Value, Variable, moved};
 use crate::sniff;
 use crate::word::{Piece, Word};
 
+/// Whether a name is a function of the line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "parse"),
+    expect(dead_code, reason = "without shell text there are none")
+)]
+enum IsFunction {
+    No,
+    /// On some way through the line it is; on another the name means a builtin or a program.
+    Perhaps,
+    Certainly,
+}
+
 /// A command found inside another.
 #[derive(Debug)]
 pub(crate) enum Nested {
@@ -118,14 +131,15 @@ impl Analyser<'_> {
             .and_then(Word::value)
             .map(base_name)
             .map(<[u8]>::to_vec);
-        let mut function = false;
+        let mut function = IsFunction::No;
         let mut handled = false;
         match &name {
             _ if argv.is_empty() => findings.output = Some(Flow::bytes(Vec::new())),
             None => self.dynamic_name(&argv, &mut findings),
             Some(name) => {
                 function = self.is_function(name, scope, place);
-                handled = !function && self.builtin(name, &argv, scope, place, &mut findings);
+                handled = function != IsFunction::Certainly
+                    && self.builtin(name, &argv, scope, place, &mut findings);
                 if !handled {
                     findings.output = None;
                 }
@@ -133,7 +147,7 @@ impl Analyser<'_> {
         }
         let tool = name
             .as_deref()
-            .filter(|_| !function)
+            .filter(|_| function != IsFunction::Certainly)
             .and_then(|name| self.tool(name));
         let (args, levels) = args::parse(&argv, tool.as_deref());
         if !levels.is_empty() && !handled {
@@ -167,7 +181,7 @@ impl Analyser<'_> {
             .map(|name| String::from_utf8_lossy(&name).into_owned())
             .unwrap_or_default();
         let mut flow = findings.output;
-        if function {
+        if function != IsFunction::No {
             flow = Some(self.call_function(index, &label, &argv, source.clone(), scope, place));
         }
         if let Some(invocation) = self.line.invocations.get_mut(index) {
@@ -367,13 +381,17 @@ impl Analyser<'_> {
     }
 
     #[cfg(feature = "parse")]
-    fn is_function(&self, name: &[u8], scope: &Scope, place: &Place) -> bool {
-        !place.program && scope.functions.contains_key(name)
+    fn is_function(&self, name: &[u8], scope: &Scope, place: &Place) -> IsFunction {
+        match scope.functions.get(name).filter(|_| !place.program) {
+            None => IsFunction::No,
+            Some(functions) if functions.certain => IsFunction::Certainly,
+            Some(_) => IsFunction::Perhaps,
+        }
     }
 
     #[cfg(not(feature = "parse"))]
-    fn is_function(&self, _name: &[u8], _scope: &Scope, _place: &Place) -> bool {
-        false
+    fn is_function(&self, _name: &[u8], _scope: &Scope, _place: &Place) -> IsFunction {
+        IsFunction::No
     }
 
     #[cfg(feature = "parse")]
@@ -386,7 +404,7 @@ impl Analyser<'_> {
         scope: &mut Scope,
         place: &Place,
     ) -> Flow {
-        let Some(function) = scope.functions.get(name.as_bytes()).cloned() else {
+        let Some(functions) = scope.functions.get(name.as_bytes()).cloned() else {
             return Flow::unknown();
         };
         // A function that calls itself has been looked at already.
@@ -396,9 +414,24 @@ impl Analyser<'_> {
         let mut inner = place.inside(index, name, source);
         inner.stage = self.stage_of(index);
         self.active.push(name.as_bytes().to_vec());
-        let flow = self.call(&function, argv, scope, &inner);
+        let before = scope.clone();
+        let mut flow: Option<Flow> = None;
+        // Every body counts, whichever of them the line gives the name in the end.
+        for (number, function) in functions.bodies.iter().enumerate() {
+            let mut other = before.clone();
+            let branch = if number == 0 { &mut *scope } else { &mut other };
+            let printed = self.call(function, argv, branch, &inner);
+            if number > 0 {
+                scope.blur(&other);
+            }
+            flow = Some(flow.map_or(printed.clone(), |before| before.or(printed)));
+        }
+        if !functions.certain {
+            scope.blur(&before);
+            flow = flow.map(|flow| flow.or(Flow::unknown()));
+        }
         self.active.pop();
-        flow
+        flow.unwrap_or_else(Flow::unknown)
     }
 
     #[cfg(not(feature = "parse"))]

@@ -33,12 +33,39 @@ pub(crate) struct Function {
     pub unit: Rc<Unit>,
 }
 
+#[cfg(feature = "parse")]
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.body, &other.body)
+    }
+}
+
+/// Everything that a name may stand for, depending on the way that the line goes.
+#[cfg(feature = "parse")]
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Functions {
+    pub bodies: Vec<Function>,
+    /// On no way is the name something else.
+    pub certain: bool,
+}
+
+/// Adds what is not there yet.
+#[cfg(feature = "parse")]
+fn unite<T: Clone + PartialEq>(all: &mut Vec<T>, others: &[T]) {
+    for other in others {
+        if !all.contains(other) {
+            all.push(other.clone());
+        }
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scope {
     pub variables: BTreeMap<Vec<u8>, Variable>,
     #[cfg(feature = "parse")]
-    pub functions: BTreeMap<Vec<u8>, Function>,
-    pub aliases: BTreeMap<Vec<u8>, Word>,
+    pub functions: BTreeMap<Vec<u8>, Functions>,
+    /// The texts that each alias may stand for.
+    pub aliases: BTreeMap<Vec<u8>, Vec<Word>>,
     /// `$1`, `$2`, …, when known.
     pub positional: Option<Vec<Word>>,
     pub cwd: Cwd,
@@ -66,9 +93,20 @@ impl Scope {
             .exported = true;
     }
 
-    /// What a program started from here inherits.
+    /// What a program started from here inherits. Functions may have been exported, in one of several
+    /// ways; a shell that was not given them looks for a program of the name.
     pub fn for_child(&self) -> Scope {
         Scope {
+            #[cfg(feature = "parse")]
+            functions: self
+                .functions
+                .iter()
+                .map(|(name, functions)| {
+                    let bodies = functions.bodies.clone();
+                    let certain = false;
+                    (name.clone(), Functions { bodies, certain })
+                })
+                .collect(),
             variables: self
                 .variables
                 .iter()
@@ -113,16 +151,32 @@ impl Scope {
         if self.directories != other.directories {
             self.directories.clear();
         }
-        for (name, function) in &other.functions {
-            self.functions
-                .entry(name.clone())
-                .or_insert_with(|| function.clone());
+        for (name, mine) in &mut self.functions {
+            mine.certain &= other.functions.contains_key(name);
         }
-        for (name, body) in &other.aliases {
-            self.aliases
-                .entry(name.clone())
-                .or_insert_with(|| body.clone());
+        for (name, theirs) in &other.functions {
+            match self.functions.get_mut(name) {
+                Some(mine) => {
+                    unite(&mut mine.bodies, &theirs.bodies);
+                    mine.certain &= theirs.certain;
+                }
+                None => {
+                    let bodies = theirs.bodies.clone();
+                    let certain = false;
+                    self.functions
+                        .insert(name.clone(), Functions { bodies, certain });
+                }
+            }
         }
+        for (name, theirs) in &other.aliases {
+            unite(self.aliases.entry(name.clone()).or_default(), theirs);
+        }
+    }
+
+    /// Whether both know the same functions and aliases.
+    #[cfg(feature = "parse")]
+    pub fn same_names(&self, other: &Scope) -> bool {
+        self.functions == other.functions && self.aliases == other.aliases
     }
 
     /// Moves to a directory.

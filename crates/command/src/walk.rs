@@ -10,12 +10,12 @@ use crate::flow::Flow;
 use crate::lexer::Parser;
 use crate::line::{Assignment, Cwd, Redirect, RedirectKind};
 use crate::names::is_keyword;
-use crate::scope::{Function, Scope, Value};
+use crate::scope::{Function, Functions, Scope, Value};
 use crate::survey::{
     Assigned, diverges, is_constant, plain_argv, starts_background, uses_operators,
 };
 use crate::syntax::{
-    Command, Connector, Item, Kind, List, Part, RawAssignment, RedirectOp, RedirectTarget,
+    Command, Connector, Item, Kind, List, Part, RawAssignment, RawWord, RedirectOp, RedirectTarget,
     Redirection, Simple, Unit,
 };
 use crate::word::{Piece, Word};
@@ -23,6 +23,9 @@ use crate::{flat, lexer};
 
 /// Most values of a loop that are followed one by one.
 const MAX_ITERATIONS: usize = 32;
+
+/// Most ways to read a command whose words are aliases.
+const MAX_READINGS: usize = 16;
 
 /// What the walk carries down: the text that spans are meant in, and the place in the line.
 #[derive(Clone)]
@@ -282,7 +285,7 @@ impl Analyser<'_> {
                 self.forget_assigned(&[condition, body], scope);
                 let flow = self.list(condition, scope, here);
                 let first = self.line.invocations.len();
-                let flow = flow.then(self.list(body, scope, here));
+                let flow = flow.then(self.body(body, scope, here));
                 if is_constant(condition) && starts_background(body) {
                     self.mark_endless(first);
                 }
@@ -300,7 +303,7 @@ impl Analyser<'_> {
                 self.arithmetic(header, scope, here);
                 self.forget_assigned(&[body], scope);
                 let first = self.line.invocations.len();
-                let flow = self.list(body, scope, here);
+                let flow = self.body(body, scope, here);
                 let endless = |part: &Part| matches!(part, Part::Text(text) if text.windows(2).any(|two| two == b";;"));
                 if header.iter().any(endless) && starts_background(body) {
                     self.mark_endless(first);
@@ -379,7 +382,7 @@ impl Analyser<'_> {
     fn for_loop(
         &mut self,
         name: &[u8],
-        words: Option<&[crate::syntax::RawWord]>,
+        words: Option<&[RawWord]>,
         select: bool,
         body: &List,
         scope: &mut Scope,
@@ -418,7 +421,7 @@ impl Analyser<'_> {
             self.forget_assigned(&[body], scope);
             self.loops.push((name.to_vec(), false));
             scope.set(name, value);
-            flow = flow.then(self.list(body, scope, here));
+            flow = flow.then(self.body(body, scope, here));
             // A body that never looks at the variable does the same each time.
             if self.loops.pop().is_some_and(|(_, used)| !used) || self.budget == 0 {
                 break;
@@ -428,18 +431,30 @@ impl Analyser<'_> {
         flow
     }
 
+    /// Follows the body of a loop; once more where it gave names a meaning that its next round will use.
+    fn body(&mut self, body: &List, scope: &mut Scope, here: &Here) -> Flow {
+        let before = scope.clone();
+        let flow = self.list(body, scope, here);
+        if scope.same_names(&before) {
+            return flow;
+        }
+        flow.then(self.list(body, scope, here))
+    }
+
     /// Notes a function, and looks at its body once with arguments that nobody knows.
     fn define(&mut self, name: &[u8], body: &Rc<Command>, scope: &mut Scope, here: &Here) {
         if !self.line.functions.iter().any(|known| known == name) {
             self.line.functions.push(name.to_vec());
         }
-        scope.functions.insert(
-            name.to_vec(),
-            Function {
-                body: body.clone(),
-                unit: here.unit.clone(),
-            },
-        );
+        let function = Function {
+            body: body.clone(),
+            unit: here.unit.clone(),
+        };
+        let functions = Functions {
+            bodies: vec![function],
+            certain: true,
+        };
+        scope.functions.insert(name.to_vec(), functions);
         let mut inner = scope.clone();
         inner.positional = None;
         self.active.push(name.to_vec());
@@ -540,46 +555,85 @@ impl Analyser<'_> {
         if aliased.is_none() {
             place.program = false;
         }
-        let mut flow = match aliased.and_then(|name| self.alias(name, scope)) {
-            Some(body) => {
-                let name = aliased.unwrap_or_default().to_vec();
-                let rest = simple.words.get(1).map_or(&b""[..], |word| {
-                    let end = simple
-                        .words
-                        .last()
-                        .map_or(word.span.end, |last| last.span.end);
-                    here.text(&(word.span.start..end))
-                });
-                let text = [body.as_slice(), b" ", rest].concat();
-                let mut inner = place.inside(index, "alias", here.source(&simple.span));
-                inner.stage = self.stage_of(index);
-                self.invoke(index, argv, assignments, redirects, scope, &place);
-                self.active.push(name);
-                let flow = self.nested_text(&text, scope, &inner);
-                self.active.pop();
-                flow
+        let texts = aliased.map_or_else(Vec::new, |name| {
+            self.without_aliases(name, &simple.words, scope, here)
+        });
+        let mut flow = self.invoke(index, argv, assignments, redirects, scope, &place);
+        if let Some(name) = aliased.filter(|_| !texts.is_empty()) {
+            let mut inner = place.inside(index, "alias", here.source(&simple.span));
+            inner.stage = self.stage_of(index);
+            self.active.push(name.to_vec());
+            let before = scope.clone();
+            for (number, text) in texts.iter().enumerate() {
+                let mut other = before.clone();
+                let branch = if number == 0 { &mut *scope } else { &mut other };
+                let printed = self.nested_text(text, branch, &inner);
+                if number > 0 {
+                    scope.blur(&other);
+                }
+                flow = if number == 0 {
+                    printed
+                } else {
+                    flow.or(printed)
+                };
             }
-            None => self.invoke(index, argv, assignments, redirects, scope, &place),
-        };
+            self.active.pop();
+        }
         if silent {
             flow = Flow::bytes(Vec::new());
         }
         flow
     }
 
-    /// The text that a name stands for, unless it is just being expanded.
-    fn alias(&mut self, name: &[u8], scope: &Scope) -> Option<Vec<u8>> {
+    /// What a command reads like with its first word's alias replaced, in every way that it may be.
+    fn without_aliases(
+        &mut self,
+        name: &[u8],
+        words: &[RawWord],
+        scope: &Scope,
+        here: &Here,
+    ) -> Vec<Vec<u8>> {
         if self.active.iter().any(|active| active == name) {
-            return None;
+            return Vec::new();
         }
-        if let Some(word) = scope.aliases.get(name) {
-            return Some(word.text().into_owned());
+        let rest_of = |number: usize| {
+            let end = words.last().map_or(0, |last| last.span.end);
+            let word = words.get(number);
+            word.map_or(&b""[..], |word| here.text(&(word.span.start..end)))
+        };
+        let mut texts = Vec::new();
+        let mut open: Vec<(Vec<u8>, usize)> = self
+            .alias(name, scope)
+            .into_iter()
+            .map(|body| (body, 1))
+            .collect();
+        while let Some((text, number)) = open.pop() {
+            // A blank at its end makes the next word an alias too.
+            let next = words
+                .get(number)
+                .filter(|_| matches!(text.last(), Some(b' ' | b'\t')))
+                .and_then(RawWord::plain)
+                .map_or_else(Vec::new, |word| self.alias(word, scope));
+            if texts.len() + open.len() + next.len() > MAX_READINGS {
+                self.unclear("its aliases can be read in too many ways");
+                return texts;
+            }
+            for body in next {
+                open.push(([text.as_slice(), &body].concat(), number + 1));
+            }
+            texts.push([text.as_slice(), b" ", rest_of(number)].concat());
         }
-        self.context
-            .aliases
-            .iter()
-            .find(|(alias, _)| alias == name)
-            .map(|(_, body)| body.clone())
+        texts
+    }
+
+    /// The texts that a name may stand for.
+    fn alias(&self, name: &[u8], scope: &Scope) -> Vec<Vec<u8>> {
+        if let Some(words) = scope.aliases.get(name) {
+            return words.iter().map(|word| word.text().into_owned()).collect();
+        }
+        let known = self.context.aliases.iter();
+        let known = known.filter(|(alias, _)| alias == name);
+        known.map(|(_, body)| body.clone()).take(1).collect()
     }
 
     /// Carries out an assignment; one in front of a command is undone by `invoke`.

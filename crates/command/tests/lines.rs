@@ -901,3 +901,91 @@ fn variables_of_the_shell_are_used() {
         ["rm -r a"]
     );
 }
+
+/// A name may be given several meanings; every one of them that a way through the line leads to counts.
+#[test]
+fn every_meaning_of_a_name_counts() {
+    for text in [
+        "if a; then f() { ls; }; else f() { rm -rf \"$1\"; }; fi; f /x",
+        "if a; then f() { rm -rf \"$1\"; }; else f() { ls; }; fi; f /x",
+        "a && f() { rm -rf \"$1\"; }; f /x",
+        "f() { ls; }; a || f() { rm -rf \"$1\"; }; f /x",
+        "case $a in b) f() { rm -rf \"$1\"; };; *) f() { ls; };; esac; f /x",
+        "f() { ls; }; while a; do f /x; f() { rm -rf \"$1\"; }; done",
+        "for i in 1 2; do f /x; f() { rm -rf \"$1\"; }; done",
+        "for ((i=0;i<2;i++)); do f /x; f() { rm -rf \"$1\"; }; done",
+        "f() { ls; }; g() { f() { rm -rf \"$1\"; }; }; g; f /x",
+        "if a; then rm() { ls; }; fi; rm -rf /x",
+        "rm() { ls; }; a && unset -f rm; rm -rf /x",
+        "f() { rm -rf \"$1\"; }; export -f f; bash -c 'f /x'",
+        "f() { rm -rf \"$1\"; }; declare -fx f; env sh -c 'f /x'",
+        "set -a; f() { rm -rf \"$1\"; }; bash -c 'f /x'",
+        "if a; then alias f=ls; else alias f='rm -rf'; fi; f /x",
+        "if a; then alias f='rm -rf'; else alias f=ls; fi; f /x",
+        "alias f=ls; a && alias f='rm -rf'; f /x",
+        "alias rm=ls; rm -rf /x",
+    ] {
+        let found = render(&line(text));
+        assert!(
+            found
+                .iter()
+                .any(|command| command.ends_with("rm -rf /x; delete(r) /x")),
+            "{text}\n{found:?}"
+        );
+    }
+}
+
+#[test]
+fn an_alias_that_ends_in_a_blank_expands_the_next_word() {
+    for (text, expected) in [
+        (
+            "alias s='sudo '; alias f='rm -rf'; s f /x",
+            "sudo rm -rf /x",
+        ),
+        (
+            "alias s='sudo\t'; alias f='rm -rf'; s f /x",
+            "sudo rm -rf /x",
+        ),
+        (
+            "alias a='env '; alias b='nice '; alias f='rm -rf'; a b f /x",
+            "env nice rm -rf /x",
+        ),
+        (
+            "alias a='env '; if x; then alias f=ls; else alias f='rm -rf'; fi; a f /x",
+            "env rm -rf /x",
+        ),
+        ("alias a='env'; alias f='rm -rf'; a f /x", "env f /x"),
+        ("alias a='a '; alias f='rm -rf'; a f /x", "a rm -rf /x"),
+        ("alias a='env '; alias f='rm -rf'; a \\f /x", "env f /x"),
+    ] {
+        let found = commands(&line(text));
+        assert!(
+            found.iter().any(|command| command == expected),
+            "{text}\n{found:?}"
+        );
+    }
+    let many = "alias a='b '; x && alias a='c '; x && alias a='d '; x && alias a='e '; a a a a a";
+    assert!(!line(many).complete());
+}
+
+#[test]
+fn word_lists_of_completion_are_expanded() {
+    for text in [
+        "compgen -W '$(rm -rf /x)'",
+        "compgen -W'`rm -rf /x`' -- a",
+        "complete -W 'a \"$(rm -rf /x)\" b' tool",
+        "compgen -W '${a:-$(rm -rf /x)}'",
+    ] {
+        let found = commands(&line(text));
+        assert!(
+            found.iter().any(|command| command == "rm -rf /x"),
+            "{text}\n{found:?}"
+        );
+    }
+    for text in [
+        "compgen -W 'start|stop; rm -rf /x' -- s",
+        "complete -W 'a b' tool",
+    ] {
+        assert_eq!(commands(&line(text)).len(), 1, "{text}");
+    }
+}
