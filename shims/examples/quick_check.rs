@@ -27,6 +27,7 @@ fn main() -> ExitCode {
             argv: &argv,
             cwd: Path::new("/tmp"),
             search_path: OsStr::new("/usr/bin:/bin"),
+            home_variable: None,
         };
         let mut times = Vec::with_capacity(ROUNDS);
         for _ in 0..ROUNDS {

@@ -136,6 +136,7 @@ impl Call {
                 argv: &self.judged,
                 cwd: &self.cwd,
                 search_path: &search_path,
+                home_variable: environment::get(&self.env, "HOME"),
             };
             match quick::check(&policies, &self.home, &question) {
                 Answer::Full => return self.full(span, Some(mode)),

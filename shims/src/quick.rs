@@ -98,6 +98,8 @@ pub struct Question<'a> {
     pub cwd: &'a Path,
     /// Where programs are looked up, without shims.
     pub search_path: &'a OsStr,
+    /// The variable `HOME`.
+    pub home_variable: Option<&'a [u8]>,
 }
 
 /// The quick answer.
@@ -126,9 +128,10 @@ pub struct Judged {
 
 /// Judges an argv by the compiled policies, as the broker does.
 pub fn check(policies: &Policies, home: &Home, question: &Question<'_>) -> Answer {
-    let facts = Machine::new(question.cwd, question.cwd, home, question.search_path);
+    let facts = Machine::new(question.cwd, question.cwd, home, question.search_path)
+        .with_home(question.home_variable);
     let mut context = Context::new(&policies.base);
-    context.home = Some(bytes(&home.user));
+    context.home = Some(question.home_variable.unwrap_or(bytes(&home.user)));
     context.pwd = Some(bytes(question.cwd));
     let argv: Vec<Vec<u8>> = question
         .argv

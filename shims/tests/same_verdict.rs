@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use substrate_broker::{Answer as Full, Broker, Choice, Home, Input, Options, Origin, Request};
 use substrate_shim::quick::{self, Answer, Policies, Question};
 
-const WORDS: [&str; 26] = [
+const WORDS: [&str; 27] = [
     "rm",
     "git",
     "curl",
@@ -29,6 +29,7 @@ const WORDS: [&str; 26] = [
     "/etc/passwd",
     "/tmp/x",
     "~/.ssh/id_rsa",
+    "/srv/other/.ssh/id_rsa",
     "https://example.com",
     "-o",
     "rm -rf /",
@@ -92,6 +93,7 @@ proptest! {
     #[test]
     fn quick_is_full_or_leaves_it_to_full(
         enforce: bool,
+        moved: bool,
         denied in pick(&RULES, 3), ask in pick(&RULES, 2), isolated in pick(&RULES, 2), allowed in pick(&RULES, 2),
         effects in pick(&EFFECTS, 2),
         argvs in prop::collection::vec(prop::collection::vec(prop::sample::select(&WORDS[..]), 1..6), 12),
@@ -109,10 +111,12 @@ proptest! {
             ceilings: Vec::new(),
             require_approval: false,
             world: None,
+            home_variable: moved.then(|| OsString::from("/srv/other")),
             session_start: "/".into(),
         };
         let broker = Broker::open(home.clone(), options).unwrap();
         let policies = Policies::open(&home).unwrap_or_else(|_| panic!("the broker left no compiled policy"));
+        let home_variable = moved.then_some(&b"/srv/other"[..]);
         let (cwd, search_path) = (Path::new("/"), OsStr::new("/usr/bin:/bin"));
         for argv in argvs {
             let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
@@ -125,7 +129,7 @@ proptest! {
                 aliases: &[],
                 isolate: false,
             });
-            match quick::check(&policies, &home, &Question { argv: &argv, cwd, search_path }) {
+            match quick::check(&policies, &home, &Question { argv: &argv, cwd, search_path, home_variable }) {
                 Answer::Full => {}
                 Answer::Deny(judged) => {
                     let Full::Deny(rule) = &full.answer else { panic!("{argv:?}: only the quick check denies") };
@@ -137,5 +141,54 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn the_variable_home_takes_away_and_gives_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let home = Home {
+        path: directory.path().join("home"),
+        user: directory.path().join("user"),
+    };
+    std::fs::create_dir_all(home.policies()).unwrap();
+    let text = "id: test\nname: T\nmode: enforce\nworld: { enabled: \"off\" }\n\
+                fs: { write: [\"$HOME/.cache/**\"], hide: [\"$HOME/.ssh/**\"] }\n";
+    std::fs::write(home.policies().join("test.yaml"), text).unwrap();
+    std::fs::write(home.active(), "test\n").unwrap();
+    let options = Options {
+        choice: Choice::Active,
+        ceilings: Vec::new(),
+        require_approval: false,
+        world: None,
+        home_variable: None,
+        session_start: "/".into(),
+    };
+    Broker::open(home.clone(), options).unwrap();
+    let policies = Policies::open(&home).unwrap_or_else(|_| panic!("no compiled policy"));
+    let user = home.user.display().to_string();
+    let denied = |line: &str, variable: Option<&[u8]>| {
+        let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let question = Question {
+            argv: &argv,
+            cwd: Path::new("/"),
+            search_path: OsStr::new("/usr/bin:/bin"),
+            home_variable: variable,
+        };
+        match quick::check(&policies, &home, &question) {
+            Answer::Deny(_) => true,
+            Answer::Run(_) => false,
+            Answer::Full => panic!("{line}: nothing here needs the full broker"),
+        }
+    };
+    let moved = Some(&b"/srv/other"[..]);
+    for (line, variable, expected) in [
+        ("cat /srv/other/.ssh/config", None, false),
+        ("cat /srv/other/.ssh/config", moved, true),
+        (&format!("cat {user}/.ssh/config"), moved, true),
+        ("touch /srv/other/.cache/x", moved, true),
+        (&format!("touch {user}/.cache/x"), moved, false),
+    ] {
+        assert_eq!(denied(line, variable), expected, "{line} {variable:?}");
     }
 }

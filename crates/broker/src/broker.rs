@@ -40,6 +40,8 @@ pub struct Options {
     pub require_approval: bool,
     /// `SUBSTRATE_WORLD`.
     pub world: Option<OsString>,
+    /// The variable `HOME` at the session's start.
+    pub home_variable: Option<OsString>,
     /// Where the session started.
     pub session_start: PathBuf,
 }
@@ -306,6 +308,12 @@ impl Broker {
         &self.shared.home
     }
 
+    /// The home that the variable `HOME` named at the session's start, where that is another one.
+    pub fn other_homes(&self) -> Vec<Vec<u8>> {
+        let other = self.shared.home.other(self.home_variable());
+        other.into_iter().collect()
+    }
+
     /// What people have approved.
     pub fn approvals(&self) -> &Approvals {
         &self.shared.approvals
@@ -444,17 +452,21 @@ impl Broker {
             &self.shared.home,
             request.search_path,
         )
+        .with_home(named_home(request))
+        .with_home(self.home_variable())
+    }
+
+    fn home_variable(&self) -> Option<&[u8]> {
+        let variable = self.shared.options.home_variable.as_deref();
+        variable.map(OsStr::as_bytes)
     }
 
     fn analyse(&self, request: &Request<'_>, state: &State) -> Line {
         let models = models(&state.base);
         let mut context = Context::new(models.as_ref());
-        // What the shell will put for `~`, which the caller may have changed.
-        let named = request.variables.iter().find(|(name, _)| name == b"HOME");
-        context.home = Some(named.map_or_else(
-            || bytes(&self.shared.home.user),
-            |(_, value)| value.as_slice(),
-        ));
+        // What the shell will put for `~`, which need not be what the passwd entry says.
+        let home = named_home(request).or(self.home_variable());
+        context.home = Some(home.unwrap_or(bytes(&self.shared.home.user)));
         context.pwd = Some(bytes(request.cwd));
         context.variables = request.variables;
         context.aliases = request.aliases;
@@ -637,7 +649,8 @@ impl Broker {
     }
 
     fn combined_spec(&self, ground: &Ground, facts: &Machine<'_>) -> WorldSpec {
-        let spec = |held: &Held| world_spec(held, &self.shared.home, facts);
+        let other_homes = self.other_homes();
+        let spec = |held: &Held| world_spec(held, &self.shared.home, &other_homes, facts);
         ground
             .layers
             .iter()
@@ -652,6 +665,12 @@ impl Broker {
         let state = self.state();
         self.combined_spec(&Ground::of_session(&state), facts)
     }
+}
+
+/// The variable `HOME` of the shell that will run the line, where it was told.
+fn named_home<'a>(request: &Request<'a>) -> Option<&'a [u8]> {
+    let named = request.variables.iter().find(|(name, _)| name == b"HOME");
+    named.map(|(_, value)| value.as_slice())
 }
 
 /// Decoded tool models, and of which policy they are.

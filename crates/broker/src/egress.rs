@@ -152,6 +152,7 @@ mod tests {
             ceilings: Vec::new(),
             require_approval: false,
             world: None,
+            home_variable: None,
             session_start: directory.to_owned(),
         };
         Broker::open(home, options).unwrap()

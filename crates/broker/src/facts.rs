@@ -30,6 +30,7 @@ pub struct Machine<'a> {
     cwd: &'a Path,
     session_start: &'a Path,
     home: &'a Home,
+    other_homes: Vec<Vec<u8>>,
     search_path: &'a OsStr,
     seen: Option<&'a dyn Seen>,
     guarded: Cell<bool>,
@@ -50,6 +51,7 @@ impl<'a> Machine<'a> {
             cwd,
             session_start,
             home,
+            other_homes: Vec::new(),
             search_path,
             seen: None,
             guarded: Cell::new(false),
@@ -57,6 +59,17 @@ impl<'a> Machine<'a> {
             programs: RefCell::default(),
             real: RefCell::default(),
         }
+    }
+
+    /// The same where the variable `HOME` may name another directory than the passwd entry.
+    #[must_use]
+    pub fn with_home(mut self, variable: Option<&[u8]>) -> Self {
+        if let Some(home) = self.home.other(variable)
+            && !self.other_homes.contains(&home)
+        {
+            self.other_homes.push(home);
+        }
+        self
     }
 
     /// The same for a program start inside a world.
@@ -86,6 +99,10 @@ impl<'a> Machine<'a> {
 impl Variables for Machine<'_> {
     fn home(&self) -> Option<&[u8]> {
         Some(bytes(&self.home.user))
+    }
+
+    fn other_homes(&self) -> &[Vec<u8>] {
+        &self.other_homes
     }
 
     fn project(&self) -> Option<&[u8]> {

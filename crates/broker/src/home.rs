@@ -7,6 +7,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use substrate_compiled::paths;
+
 /// The home directory of Substrate and of its user.
 #[derive(Debug, Clone)]
 pub struct Home {
@@ -41,6 +43,14 @@ impl Home {
                 })
             }
         }
+    }
+
+    /// The home that the variable `HOME` names, where that is another one. What is relative or empty
+    /// is no directory that anybody could mean.
+    pub fn other(&self, variable: Option<&[u8]>) -> Option<Vec<u8>> {
+        let named = variable.filter(|value| value.starts_with(b"/"))?;
+        let named = paths::absolute(b"/", named);
+        (named != bytes(&self.user)).then_some(named)
     }
 
     /// Policies of the user.

@@ -1,5 +1,6 @@
 //! What a policy means for a world here: variables resolved, paths absolute.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -25,16 +26,23 @@ pub fn uses_worlds(held: &Held, variable: Option<&OsStr>) -> bool {
     }
 }
 
-/// The terms of a world for one policy.
-pub fn world_spec(held: &Held, home: &Home, facts: &Machine<'_>) -> WorldSpec {
+/// The terms of a world for one policy. What it hides and protects it also does in the directory that
+/// the variable `HOME` named when the session started: a world that stays cannot follow it further.
+pub fn world_spec(
+    held: &Held,
+    home: &Home,
+    other_homes: &[Vec<u8>],
+    facts: &Machine<'_>,
+) -> WorldSpec {
     let (effects, details) = (&held.effects, &held.details);
     let project = facts.project_path().map(Path::to_owned);
     let vars = &Values {
         home: Some(bytes(&home.user)),
+        other_homes,
         project: project.as_deref().map(bytes),
         substrate_home: Some(bytes(&home.path)),
     };
-    let expanded = |pattern: &str| paths::expand(pattern.as_bytes(), vars);
+    let expanded = |pattern: &str| paths::expand(pattern.as_bytes(), vars).map(Cow::into_owned);
     let subtrees = |entries: &[PathEntry]| -> Vec<PathBuf> {
         entries
             .iter()
@@ -45,8 +53,8 @@ pub fn world_spec(held: &Held, home: &Home, facts: &Machine<'_>) -> WorldSpec {
     let globs = |entries: &[PathEntry]| -> Vec<PathPattern> {
         entries
             .iter()
-            .filter_map(|entry| expanded(&entry.pattern))
-            .map(path_pattern)
+            .flat_map(|entry| paths::expand_all(entry.pattern.as_bytes(), vars))
+            .map(|pattern| path_pattern(pattern.into_owned()))
             .collect()
     };
     let hosts = |entries: &[HostEntry]| {

@@ -241,6 +241,7 @@ fn options(
         ceilings,
         require_approval,
         world: variable(env, SUBSTRATE_WORLD).map(ToOwned::to_owned),
+        home_variable: variable(env, "HOME").map(ToOwned::to_owned),
         session_start: cwd.to_owned(),
     }
 }

@@ -1,12 +1,18 @@
 //! Path patterns of a policy: variables, lexical normal form, and what a pattern covers.
 
+use std::borrow::Cow;
+
 use crate::glob::{self, Slash};
 
 /// The variables that path patterns may use. Finding a value may cost something, so one is asked for
 /// only when a pattern speaks of it.
 pub trait Variables {
-    /// `$HOME` and a leading `~`.
+    /// `$HOME` and a leading `~`: the home directory that the passwd entry names.
     fn home(&self) -> Option<&[u8]>;
+    /// What else the variable `HOME` says, newest first. Shells and programs go by it, so rules that
+    /// take something away mean these directories too; rules that permit do not, or whoever sets the
+    /// variable would choose what he may do.
+    fn other_homes(&self) -> &[Vec<u8>];
     /// `$PROJECT`.
     fn project(&self) -> Option<&[u8]>;
     /// `$SUBSTRATE_HOME`.
@@ -21,6 +27,8 @@ pub type Vars<'a> = &'a dyn Variables;
 pub struct Values<'a> {
     /// See [`Variables::home`].
     pub home: Option<&'a [u8]>,
+    /// See [`Variables::other_homes`].
+    pub other_homes: &'a [Vec<u8>],
     /// See [`Variables::project`].
     pub project: Option<&'a [u8]>,
     /// See [`Variables::substrate_home`].
@@ -32,6 +40,10 @@ impl Variables for Values<'_> {
         self.home
     }
 
+    fn other_homes(&self) -> &[Vec<u8>] {
+        self.other_homes
+    }
+
     fn project(&self) -> Option<&[u8]> {
         self.project
     }
@@ -41,27 +53,54 @@ impl Variables for Values<'_> {
     }
 }
 
+/// A pattern's leading variable, and what follows it.
+fn variable(pattern: &[u8]) -> Option<(&[u8], &[u8])> {
+    if !matches!(pattern.first(), Some(b'$' | b'~')) {
+        return None;
+    }
+    let names: [&[u8]; 4] = [b"$PROJECT", b"$SUBSTRATE_HOME", b"$HOME", b"~"];
+    names.into_iter().find_map(|name| {
+        let rest = pattern.strip_prefix(name)?;
+        (rest.is_empty() || rest.starts_with(b"/")).then_some((name, rest))
+    })
+}
+
+fn joined(value: &[u8], rest: &[u8]) -> Vec<u8> {
+    [value.strip_suffix(b"/").unwrap_or(value), rest].concat()
+}
+
 /// The pattern with its leading variable replaced; `None` when that variable has no value, and
 /// then the pattern covers nothing.
-pub fn expand(pattern: &[u8], vars: Vars<'_>) -> Option<Vec<u8>> {
-    type Value = for<'a> fn(Vars<'a>) -> Option<&'a [u8]>;
-    let names: [(&[u8], Value); 4] = [
-        (b"$PROJECT", |vars| vars.project()),
-        (b"$SUBSTRATE_HOME", |vars| vars.substrate_home()),
-        (b"$HOME", |vars| vars.home()),
-        (b"~", |vars| vars.home()),
-    ];
-    for (name, value) in names {
-        let Some(rest) = pattern.strip_prefix(name) else {
-            continue;
-        };
-        if rest.is_empty() || rest.starts_with(b"/") {
-            let value = value(vars)?;
-            let value = value.strip_suffix(b"/").unwrap_or(value);
-            return Some([value, rest].concat());
-        }
-    }
-    Some(pattern.to_vec())
+pub fn expand<'p>(pattern: &'p [u8], vars: Vars<'_>) -> Option<Cow<'p, [u8]>> {
+    let Some((name, rest)) = variable(pattern) else {
+        return Some(Cow::Borrowed(pattern));
+    };
+    let value = match name {
+        b"$PROJECT" => vars.project(),
+        b"$SUBSTRATE_HOME" => vars.substrate_home(),
+        _ => vars.home(),
+    };
+    value.map(|value| Cow::Owned(joined(value, rest)))
+}
+
+/// Everything that the pattern of a rule means that takes something away: [`expand`], and the same
+/// in every other home.
+pub fn expand_all<'v>(pattern: &'v [u8], vars: Vars<'v>) -> impl Iterator<Item = Cow<'v, [u8]>> {
+    expand(pattern, vars)
+        .into_iter()
+        .chain(elsewhere(pattern, vars))
+}
+
+/// What a pattern for the home directory means in the other homes.
+pub(crate) fn elsewhere<'v>(
+    pattern: &'v [u8],
+    vars: Vars<'v>,
+) -> impl Iterator<Item = Cow<'v, [u8]>> {
+    let (homes, rest) = match variable(pattern) {
+        Some((b"$HOME" | b"~", rest)) => (vars.other_homes(), rest),
+        _ => (&[][..], &b""[..]),
+    };
+    homes.iter().map(|home| Cow::Owned(joined(home, rest)))
 }
 
 /// Whether an expanded pattern covers a normalised absolute path. `X/**` covers `X` as well.
@@ -174,12 +213,36 @@ mod tests {
             home: Some(b"/home/u"),
             ..Values::default()
         };
-        assert_eq!(
-            expand(b"$HOME/.ssh/**", vars),
-            Some(b"/home/u/.ssh/**".to_vec())
-        );
-        assert_eq!(expand(b"~", vars), Some(b"/home/u".to_vec()));
-        assert_eq!(expand(b"~other/x", vars), Some(b"~other/x".to_vec()));
-        assert_eq!(expand(b"$PROJECT/**", vars), None);
+        let expand = |pattern| expand(pattern, vars).map(Cow::into_owned);
+        assert_eq!(expand(b"$HOME/.ssh/**"), Some(b"/home/u/.ssh/**".to_vec()));
+        assert_eq!(expand(b"~"), Some(b"/home/u".to_vec()));
+        assert_eq!(expand(b"~other/x"), Some(b"~other/x".to_vec()));
+        assert_eq!(expand(b"$PROJECT/**"), None);
+    }
+
+    #[test]
+    fn homes_that_only_the_variable_names() {
+        let others = [b"/srv/x".to_vec()];
+        let vars = &Values {
+            home: Some(b"/home/u"),
+            other_homes: &others,
+            ..Values::default()
+        };
+        let all = |pattern: &'static [u8]| {
+            let found = expand_all(pattern, vars);
+            found.map(Cow::into_owned).collect::<Vec<_>>()
+        };
+        for pattern in [&b"$HOME/.ssh/**"[..], b"~/.ssh/**"] {
+            assert_eq!(
+                expand(pattern, vars).as_deref(),
+                Some(&b"/home/u/.ssh/**"[..])
+            );
+            assert_eq!(
+                all(pattern),
+                [b"/home/u/.ssh/**".to_vec(), b"/srv/x/.ssh/**".to_vec()]
+            );
+        }
+        assert_eq!(all(b"/etc/**"), [b"/etc/**".to_vec()]);
+        assert_eq!(all(b"$HOMER"), [b"$HOMER".to_vec()]);
     }
 }

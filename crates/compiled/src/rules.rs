@@ -1,6 +1,8 @@
 //! Command rules: their encoding, an index by program name, and the one function that says whether
 //! a rule fits a command.
 
+use std::borrow::Cow;
+
 use crate::codec::{Decoder, Encoder};
 use crate::file::{find_sorted, write_sorted};
 use crate::glob::{self, Slash};
@@ -82,7 +84,7 @@ pub struct View<'a> {
 #[derive(Debug, Clone, Default)]
 pub struct Operand<'a> {
     /// As typed, as canonical subcommand, as normalised and as resolved path.
-    pub forms: Vec<std::borrow::Cow<'a, [u8]>>,
+    pub forms: Vec<Cow<'a, [u8]>>,
     /// When not exact: the bytes that are known at the front.
     pub prefix: Option<&'a [u8]>,
     /// It may be the value of the option before it.
@@ -113,7 +115,7 @@ impl Stage {
                             .is_some_and(|typed| glob::matches(name, typed, Slash::Ordinary)),
                     }
             }
-            Program::Path(pattern) => paths::expand(pattern, vars).is_some_and(|pattern| {
+            Program::Path(pattern) => meanings(pattern, fit, vars).any(|pattern| {
                 view.paths
                     .iter()
                     .any(|seen| glob::matches(&pattern, seen, Slash::Separator))
@@ -172,7 +174,7 @@ fn all_in_order(patterns: &[OperandPattern], operands: &[Operand<'_>], vars: Var
         }
         Some((OperandPattern::Word(word), rest)) => {
             operands.split_first().is_some_and(|(operand, others)| {
-                operand.is(word, vars) && all_in_order(rest, others, vars)
+                operand.is(word, Fit::Strict, vars) && all_in_order(rest, others, vars)
             })
         }
     }
@@ -193,7 +195,7 @@ fn some_in_order(patterns: &[OperandPattern], operands: &[Operand<'_>], vars: Va
             .iter()
             .enumerate()
             .find_map(|(skipped, operand)| {
-                if operand.is(word, vars) {
+                if operand.is(word, Fit::Generous, vars) {
                     return Some(Some(skipped));
                 }
                 (leading && !operand.maybe_value).then_some(None)
@@ -212,20 +214,24 @@ fn is_plain_name(word: &[u8]) -> bool {
         && !matches!(word.first(), Some(b'~' | b'$' | b'.' | b'@') | None)
 }
 
+/// What a pattern with a variable in front may mean.
+fn meanings<'v>(
+    pattern: &'v [u8],
+    fit: Fit,
+    vars: Vars<'v>,
+) -> impl Iterator<Item = Cow<'v, [u8]>> {
+    let others = (fit == Fit::Generous).then(|| paths::elsewhere(pattern, vars));
+    paths::expand(pattern, vars)
+        .into_iter()
+        .chain(others.into_iter().flatten())
+}
+
 impl Operand<'_> {
-    fn is(&self, word: &[u8], vars: Vars<'_>) -> bool {
-        let expanded;
-        let word = if matches!(word.first(), Some(b'~' | b'$')) {
-            match paths::expand(word, vars) {
-                Some(value) => {
-                    expanded = value;
-                    &expanded
-                }
-                None => return false,
-            }
-        } else {
-            word
-        };
+    fn is(&self, word: &[u8], fit: Fit, vars: Vars<'_>) -> bool {
+        meanings(word, fit, vars).any(|word| self.fits_glob(&word))
+    }
+
+    fn fits_glob(&self, word: &[u8]) -> bool {
         if self
             .forms
             .iter()

@@ -23,6 +23,8 @@ pub struct Given {
     pub cwd: Vec<u8>,
     /// See [`Variables::home`].
     pub home: Option<Vec<u8>>,
+    /// See [`Variables::other_homes`].
+    pub other_homes: Vec<Vec<u8>>,
     /// See [`Variables::project`].
     pub project: Option<Vec<u8>>,
     /// See [`Variables::substrate_home`].
@@ -36,6 +38,10 @@ pub struct Given {
 impl Variables for Given {
     fn home(&self) -> Option<&[u8]> {
         self.home.as_deref()
+    }
+
+    fn other_homes(&self) -> &[Vec<u8>] {
+        &self.other_homes
     }
 
     fn project(&self) -> Option<&[u8]> {

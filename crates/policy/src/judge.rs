@@ -353,6 +353,8 @@ fn pipeline_reasons(line: &Line, rules: &[Rule], facts: &dyn Facts, reasons: &mu
 /// A command's program, looked up.
 struct Command<'a> {
     typed: &'a [u8],
+    /// What was typed as a path, in normal form.
+    path: Option<Vec<u8>>,
     resolved: Option<Vec<u8>>,
     by_name: bool,
     cwd: Option<Vec<u8>>,
@@ -367,8 +369,12 @@ impl<'a> Command<'a> {
         let by_name = !typed.contains(&b'/')
             || (resolved.is_some()
                 && facts.program(paths::base_name(typed), facts.cwd()) == resolved);
+        let path = typed
+            .contains(&b'/')
+            .then(|| paths::absolute(cwd.as_deref().unwrap_or(facts.cwd()), typed));
         Some(Self {
             typed,
+            path,
             resolved,
             by_name,
             cwd,
@@ -424,7 +430,8 @@ impl<'a> Command<'a> {
                 .resolved
                 .as_deref()
                 .into_iter()
-                .chain(self.typed.contains(&b'/').then_some(self.typed))
+                .chain(self.path.is_some().then_some(self.typed))
+                .chain(self.path.as_deref())
                 .collect(),
             by_name: self.by_name,
             options: args

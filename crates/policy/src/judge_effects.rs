@@ -85,6 +85,29 @@ enum Place {
     Unknown,
 }
 
+impl Place {
+    /// Whether an expanded pattern and the place have something in common.
+    fn meets(&self, pattern: &[u8], trees: bool) -> bool {
+        let hit = |path: &[u8]| paths::covers(pattern, path);
+        let inside = |path: &[u8]| {
+            let base = glob::literal_prefix(pattern);
+            let base = base.strip_suffix(b"/").unwrap_or(base);
+            trees && base.len() > 1 && paths::beneath(path, base)
+        };
+        match self {
+            Place::NoPath | Place::Unknown => false,
+            Place::At(path, real) => [Some(path), real.as_ref()]
+                .into_iter()
+                .flatten()
+                .any(|path| hit(path) || inside(path)),
+            Place::ChildrenOf(path) => hit(path) || inside(path) || names_child(pattern, path),
+            Place::Below(path, sample) => {
+                (hit(path) && pattern.ends_with(b"/**")) || sample.as_deref().is_some_and(hit)
+            }
+        }
+    }
+}
+
 fn place(object: &Object, cwd: Option<&[u8]>, facts: &dyn Facts) -> Place {
     let (Object::Path(word) | Object::Code(Source::File, word)) = object else {
         return Place::NoPath;
@@ -93,9 +116,10 @@ fn place(object: &Object, cwd: Option<&[u8]>, facts: &dyn Facts) -> Place {
         return Place::NoPath;
     }
     let resolve = |path: &[u8]| {
-        // Models name files of the home directory so; whoever really has a `~` in front of a slash
-        // can do with a strict reading.
-        if let (Some(rest), Some(home)) = (path.strip_prefix(b"~/"), facts.home()) {
+        // Models name files of the home directory so, and tools find it by the variable; whoever
+        // really has a `~` in front of a slash can do with a strict reading.
+        let home = facts.other_homes().first().map(Vec::as_slice);
+        if let (Some(rest), Some(home)) = (path.strip_prefix(b"~/"), home.or(facts.home())) {
             return Some(paths::absolute(home, rest));
         }
         let base = if path.starts_with(b"/") {
@@ -317,26 +341,8 @@ impl Context<'_> {
     /// Whether a pattern and a place have something in common. A change to a whole tree also
     /// touches what lies in it when `trees` says so.
     fn touches(&self, pattern: &str, place: &Place, trees: bool) -> bool {
-        let Some(pattern) = paths::expand(pattern.as_bytes(), self.facts) else {
-            return false;
-        };
-        let hit = |path: &[u8]| paths::covers(&pattern, path);
-        let inside = |path: &[u8]| {
-            let base = glob::literal_prefix(&pattern);
-            let base = base.strip_suffix(b"/").unwrap_or(base);
-            trees && base.len() > 1 && paths::beneath(path, base)
-        };
-        match place {
-            Place::NoPath | Place::Unknown => false,
-            Place::At(path, real) => [Some(path), real.as_ref()]
-                .into_iter()
-                .flatten()
-                .any(|path| hit(path) || inside(path)),
-            Place::ChildrenOf(path) => hit(path) || inside(path) || names_child(&pattern, path),
-            Place::Below(path, sample) => {
-                (hit(path) && pattern.ends_with(b"/**")) || sample.as_deref().is_some_and(hit)
-            }
-        }
+        paths::expand_all(pattern.as_bytes(), self.facts)
+            .any(|pattern| place.meets(&pattern, trees))
     }
 
     fn host_rule(&self, host: &Word, port: Option<u16>) -> Option<(Verdict, RuleRef)> {

@@ -42,6 +42,8 @@ pub struct Names {
     pub functions: Vec<OsString>,
     /// Where the shell looks for programs, if it said so.
     pub search_path: Option<OsString>,
+    /// What the shell puts for `~`, if it said so.
+    pub home: Option<OsString>,
 }
 
 /// A complete line, ready to be judged.

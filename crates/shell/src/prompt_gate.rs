@@ -78,11 +78,11 @@ impl<'s> PromptGate<'s> {
     }
 
     fn evaluate(&self, line: &[u8], cwd: &Path, names: &Names) -> Evaluation {
-        let aliases = bytes(&names.aliases);
+        let (aliases, variables) = (bytes(&names.aliases), variables(names));
         let search_path = self.search_path(names);
         self.session
             .broker
-            .evaluate(&request(line, cwd, &search_path, &aliases))
+            .evaluate(&request(line, cwd, &search_path, &variables, &aliases))
     }
 
     /// Where the engine looks for programs, which start-up files may have changed.
@@ -134,6 +134,7 @@ fn request<'a>(
     line: &'a [u8],
     cwd: &'a Path,
     search_path: &'a std::ffi::OsStr,
+    variables: &'a [(Vec<u8>, Vec<u8>)],
     aliases: &'a [(Vec<u8>, Vec<u8>)],
 ) -> Request<'a> {
     Request {
@@ -141,10 +142,18 @@ fn request<'a>(
         origin: Origin::Prompt,
         cwd,
         search_path,
-        variables: &[],
+        variables,
         aliases,
         isolate: false,
     }
+}
+
+/// What the engine said about the variables that its lines may use.
+fn variables(names: &Names) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let home = names.home.clone().map(OsString::into_vec);
+    home.map(|home| (b"HOME".to_vec(), home))
+        .into_iter()
+        .collect()
 }
 
 fn bytes(pairs: &[(OsString, OsString)]) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -190,8 +199,15 @@ impl Gate for PromptGate<'_> {
             return told(ending.status());
         }
         let aliases = bytes(&submission.names.aliases);
+        let variables = variables(submission.names);
         let search_path = self.search_path(submission.names);
-        let request = request(submission.line, submission.cwd, &search_path, &aliases);
+        let request = request(
+            submission.line,
+            submission.cwd,
+            &search_path,
+            &variables,
+            &aliases,
+        );
         let evaluation = self.session.broker.evaluate(&request);
         self.session.heed_policy_changes();
         let line = OsString::from_vec(submission.line.to_vec());

@@ -1,6 +1,7 @@
 //! What a project looked like around a command: where a replay starts from, and what the
 //! command changed.
 
+use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -113,15 +114,17 @@ impl Before {
 /// Substrate's own.
 pub fn private(broker: &Broker, root: Option<&Path>) -> Vec<Vec<u8>> {
     let (details, home) = (broker.details(), broker.home());
+    let other_homes = broker.other_homes();
     let vars = &Values {
         home: Some(home.user.as_os_str().as_bytes()),
+        other_homes: &other_homes,
         project: root.map(|root| root.as_os_str().as_bytes()),
         substrate_home: Some(home.path.as_os_str().as_bytes()),
     };
     let own = home.path.as_os_str().as_bytes().to_vec();
-    let ignored = details.privacy.ignore_paths.iter().filter_map(|path| {
+    let ignored = details.privacy.ignore_paths.iter().flat_map(|path| {
         let path = path.strip_suffix("/**").unwrap_or(path);
-        paths::expand(path.as_bytes(), vars)
+        paths::expand_all(path.as_bytes(), vars).map(Cow::into_owned)
     });
     ignored.chain([own]).collect()
 }

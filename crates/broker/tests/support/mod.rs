@@ -70,12 +70,13 @@ impl Place {
         Broker::open_for_a_person(self.home(), self.options(policy, false)).unwrap()
     }
 
-    fn options(&self, policy: &str, require_approval: bool) -> Options {
+    pub fn options(&self, policy: &str, require_approval: bool) -> Options {
         Options {
             choice: Choice::Name(policy.to_owned()),
             ceilings: Vec::new(),
             require_approval,
             world: None,
+            home_variable: None,
             session_start: self.project(),
         }
     }

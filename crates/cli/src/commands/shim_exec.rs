@@ -119,6 +119,8 @@ fn take_over(order: &Order, env: Vec<CString>, notices: Notices) -> Result<Endin
                 require_approval: false,
                 world: environment::get(&env, SUBSTRATE_WORLD)
                     .map(|value| OsStr::from_bytes(value).to_owned()),
+                home_variable: environment::get(&env, "HOME")
+                    .map(|value| OsStr::from_bytes(value).to_owned()),
                 session_start: cwd.clone(),
             },
         )

@@ -484,6 +484,7 @@ impl Engine {
             let mut names = read_names(&answer);
             let path = &self.report.search_path;
             names.search_path = (!path.is_empty()).then(|| OsString::from_vec(path.clone()));
+            names.home = self.report.home.clone().map(OsString::from_vec);
             self.names = Some(names);
         }
         self.names.get_or_insert_with(Names::default)

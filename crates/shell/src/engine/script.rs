@@ -78,13 +78,15 @@ pub struct Report {
     pub editor: Vec<u8>,
     /// `PATH`.
     pub search_path: Vec<u8>,
+    /// `HOME`, if it is set.
+    pub home: Option<Vec<u8>>,
     /// The text of the DEBUG trap, if one is set.
     pub debug_trap: Option<Vec<u8>>,
     /// The text of the RETURN trap, if one is set.
     pub return_trap: Option<Vec<u8>>,
 }
 
-const REPORT_FIELDS: usize = 10;
+const REPORT_FIELDS: usize = 11;
 
 /// Takes a report out of what has been received, if it is complete.
 pub fn take_report(received: &mut Vec<u8>) -> Option<Report> {
@@ -111,6 +113,7 @@ pub fn take_report(received: &mut Vec<u8>) -> Option<Report> {
         editor: field(7).to_vec(),
         history_characters: field(8).to_vec(),
         search_path: field(9).to_vec(),
+        home: field(10).strip_prefix(b"=").map(<[u8]>::to_vec),
         debug_trap,
         return_trap: trap(printed, b" RETURN\n"),
     };

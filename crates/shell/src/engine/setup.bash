@@ -140,9 +140,9 @@ __substrate_r() {
   # The prompt that bash starts with is nobody's choice.
   if [[ $__substrate_b == 1 && $__substrate_p == '\s-\v\$ ' ]]; then __substrate_b=3; fi
   __substrate_f=0
-  \builtin printf '\0R\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0' "$__substrate_s" "$__substrate_b" \
+  \builtin printf '\0R\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0' "$__substrate_s" "$__substrate_b" \
     "$__substrate_v" "$__substrate_a" "${__substrate_o//[!aeuxv]/}" "${HISTCONTROL-}" "${IGNOREEOF-}" \
-    "${FCEDIT:-${VISUAL:-${EDITOR-}}}" "${histchars-!^#}" "${PATH-}" >&0
+    "${FCEDIT:-${VISUAL:-${EDITOR-}}}" "${histchars-!^#}" "${PATH-}" "${HOME+=}${HOME-}" >&0
   \builtin return 0
 }
 
