@@ -198,6 +198,9 @@ impl Analyser<'_> {
             b"enable" => {
                 if let Some(file) = value_after(words, b"-f") {
                     // The file becomes part of the shell itself.
+                    findings
+                        .effects
+                        .push(Effect::path(Action::Read, file.clone()));
                     findings.code(Source::Environment, file);
                 }
             }
@@ -210,6 +213,9 @@ impl Analyser<'_> {
                 }
             }
             b"bind" => {
+                if let Some(file) = value_after(words, b"-f") {
+                    findings.effects.push(Effect::path(Action::Read, file));
+                }
                 if let Some(binding) = value_after(words, b"-x") {
                     let colon = binding
                         .known_prefix()

@@ -245,7 +245,7 @@ impl Writer {
 }
 
 /// Meanings without further data, by their number.
-const SIMPLE: [(u8, Meaning); 21] = [
+const SIMPLE: [(u8, Meaning); 22] = [
     (0, Meaning::Text),
     (2, Meaning::Directory),
     (3, Meaning::Url),
@@ -267,6 +267,7 @@ const SIMPLE: [(u8, Meaning); 21] = [
     (21, Meaning::Mode),
     (22, Meaning::AtFile),
     (23, Meaning::Alias),
+    (24, Meaning::Argument),
 ];
 
 const STYLES: [Style; 5] = [

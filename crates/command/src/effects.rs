@@ -327,6 +327,7 @@ impl Analyser<'_> {
                 sniff::sql(word, &mut findings.effects);
                 script::client_escapes(word, findings);
             }
+            Meaning::Argument => sniff::argument(word, &mut findings.effects),
             Meaning::AtFile => sniff::at_file(word, &mut findings.effects),
             Meaning::Alias => match word.known_prefix().trim_ascii_start().starts_with(b"!") {
                 true => {
@@ -671,12 +672,38 @@ fn items(input: &Flow) -> Vec<Word> {
                 )
             })
             .collect(),
-        None => vec![Word {
-            pieces: vec![Piece::Unknown(INPUT.to_vec())],
-            splits: true,
-            quoted: false,
-        }],
+        None => {
+            let mut items = input.text.as_deref().map_or_else(Vec::new, known_in_part);
+            items.push(Word {
+                pieces: vec![Piece::Unknown(INPUT.to_vec())],
+                splits: true,
+                quoted: false,
+            });
+            items
+        }
     }
+}
+
+/// The arguments in a text of which parts are globs or unknown.
+fn known_in_part(pieces: &[Piece]) -> Vec<Word> {
+    let mut words = Vec::new();
+    let mut word = Word::default();
+    for piece in pieces {
+        let Piece::Known(bytes) = piece else {
+            word.pieces.push(piece.clone());
+            continue;
+        };
+        let mut parts = bytes.split(u8::is_ascii_whitespace);
+        word.push_known(parts.next().unwrap_or_default());
+        for part in parts {
+            words.push(std::mem::take(&mut word));
+            word.push_known(part);
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.pieces.is_empty());
+    words.truncate(MAX_ITEMS);
+    words
 }
 
 /// The command inside a wrapper, as words or as the text that they make.

@@ -152,6 +152,10 @@ impl Analyser<'_> {
         let (args, levels) = args::parse(&argv, tool.as_deref());
         if !levels.is_empty() && !handled {
             self.tool_findings(&argv, &args, &levels, place, &mut findings);
+        } else if levels.is_empty() && !handled && name.is_some() && function == IsFunction::No {
+            for word in argv.iter().skip(1) {
+                sniff::argument(word, &mut findings.effects);
+            }
         } else if !is_inert(&levels, &args, &argv) {
             consequences(&levels, &args, &argv, false, &mut findings);
         }

@@ -309,6 +309,9 @@ pub enum Meaning {
     Mode,
     /// Text in which `@path`, `name@path`, `name=@path` or `name=<path` reads that file (`curl -d`, `-F`).
     AtFile,
+    /// An argument of which only the program knows what it is for: what looks like a path, behind
+    /// `--name=` or `@` too, may be read.
+    Argument,
     /// A `git` alias: shell text after `!`, else arguments of the same tool.
     Alias,
 }

@@ -150,7 +150,7 @@ pub(crate) fn awk(word: &Word, findings: &mut Findings) {
                     findings
                         .effects
                         .push(Effect::path(Action::Write, Word::literal(literal)));
-                } else if before.ends_with(b"getline <") || before.ends_with(b"getline<") {
+                } else if gets_line(before) {
                     findings
                         .effects
                         .push(Effect::path(Action::Read, Word::literal(literal)));
@@ -183,6 +183,18 @@ pub(crate) fn awk(word: &Word, findings: &mut Findings) {
             at += 1;
         }
     }
+}
+
+/// `getline <`, `getline line <`, `getline a[n] <`: a file is read.
+fn gets_line(before: &[u8]) -> bool {
+    let Some(head) = before.strip_suffix(b"<") else {
+        return false;
+    };
+    let variable = |byte: &u8| byte.is_ascii_alphanumeric() || b"_$[] ".contains(byte);
+    let start = head.iter().rposition(|byte| !variable(byte));
+    head[start.map_or(0, |at| at + 1)..]
+        .trim_ascii_start()
+        .starts_with(b"getline")
 }
 
 fn is_system(before: &[u8]) -> bool {
@@ -298,6 +310,48 @@ pub(crate) fn client_escapes(word: &Word, findings: &mut Findings) {
         }
         let upper = line.to_ascii_uppercase();
         let has = |needle: &[u8]| upper.windows(needle.len()).any(|window| window == needle);
+        let reads = [
+            b".read ".as_slice(),
+            b".import ",
+            b".open ",
+            b".restore ",
+            b"\\i ",
+            b"\\ir ",
+            b"\\include ",
+            b"source ",
+            b"\\. ",
+            b"ATTACH ",
+            b"attach ",
+        ];
+        if let Some(file) = reads.iter().find_map(|prefix| line.strip_prefix(*prefix)) {
+            let file = file.trim_ascii();
+            let word = file.strip_prefix(b"'").map_or_else(
+                || file.split(u8::is_ascii_whitespace).next(),
+                |quoted| quoted.split(|&byte| byte == b'\'').next(),
+            );
+            let word = Word::literal(word.unwrap_or_default());
+            findings.effects.push(Effect::path(Action::Read, word));
+        }
+        for function in [
+            b"READFILE(".as_slice(),
+            b"LOAD_FILE(",
+            b"PG_READ_FILE(",
+            b"LO_IMPORT(",
+            b"INFILE ",
+        ] {
+            let found = upper
+                .windows(function.len())
+                .position(|window| window == function);
+            let rest = found.map(|at| line[at + function.len()..].trim_ascii_start());
+            let quoted = rest.and_then(|rest| rest.strip_prefix(b"'").or(rest.strip_prefix(b"\"")));
+            if let Some(file) =
+                quoted.and_then(|text| text.split(|byte| b"'\"".contains(byte)).next())
+            {
+                findings
+                    .effects
+                    .push(Effect::path(Action::Read, Word::literal(file)));
+            }
+        }
         if has(b"TO PROGRAM") || has(b"FROM PROGRAM") || has(b"XP_CMDSHELL") {
             findings.code(Source::Inline, word.clone());
         }
@@ -345,6 +399,14 @@ mod tests {
         assert_eq!(found(awk, "{print | \"sh\"}"), ["sh sh"]);
         assert_eq!(found(awk, "{print > \"/tmp/x\"}"), ["write /tmp/x"]);
         assert_eq!(found(awk, "BEGIN{\"id\" | getline x}"), ["sh id"]);
+        for program in [
+            "BEGIN{getline < \"/x\"}",
+            "BEGIN{while((getline l < \"/x\") > 0) print l}",
+            "BEGIN{getline a[n]<\"/x\"}",
+        ] {
+            assert_eq!(found(awk, program), ["read /x"], "{program}");
+        }
+        assert_eq!(found(awk, "$1 < \"x\""), Vec::<String>::new());
         assert_eq!(found(awk, "{system($0)}"), ["code dynamic"]);
         assert_eq!(found(awk, "$1 > 5 {print \"a|b\"}"), Vec::<String>::new());
     }
@@ -364,6 +426,20 @@ mod tests {
         assert_eq!(
             found(client_escapes, "COPY t TO PROGRAM 'sh'"),
             ["code inline"]
+        );
+        for text in [
+            ".read /x",
+            "\\i /x",
+            "select readfile('/x')",
+            "SELECT LOAD_FILE(\"/x\")",
+            "attach '/x' as y",
+            "LOAD DATA INFILE '/x' INTO TABLE t",
+        ] {
+            assert_eq!(found(client_escapes, text), ["read /x"], "{text}");
+        }
+        assert_eq!(
+            found(client_escapes, "select source from t"),
+            Vec::<String>::new()
         );
     }
 }

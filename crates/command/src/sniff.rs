@@ -254,6 +254,41 @@ pub(crate) fn at_file(word: &Word, effects: &mut Vec<Effect>) {
     path(Action::Read, &until(&word.tail(start), b";"), effects);
 }
 
+/// A word of which only its program knows what it is for. What looks like a path may be read; text
+/// with blanks in it is no path that anybody means.
+pub(crate) fn argument(word: &Word, effects: &mut Vec<Effect>) {
+    let known = word.known_prefix();
+    let blank = |piece: &Piece| matches!(piece, Piece::Known(bytes) if bytes.iter().any(u8::is_ascii_whitespace));
+    if word.pieces.iter().any(blank) || known.windows(3).any(|part| part == b"://") {
+        return;
+    }
+    // `--file=/x`, `key:/x`, `@/x`, `-f/x`: the path starts behind the last mark before its first slash.
+    let slash = known.iter().position(|&byte| byte == b'/');
+    let head = &known[..slash.unwrap_or(known.len())];
+    let mark = head.iter().rposition(|byte| b"=:@,<".contains(byte));
+    let start = match (mark, slash) {
+        (Some(mark), _) => mark + 1,
+        (None, Some(slash)) if known.starts_with(b"-") => {
+            slash - usize::from(head.ends_with(b"~") || head.ends_with(b"."))
+        }
+        (None, None) if known.starts_with(b"-") => return,
+        _ => 0,
+    };
+    let looks_like_a_path = slash.is_some()
+        || matches!(known.get(start), Some(b'.' | b'~'))
+        || word.pieces.len() > 1 && word.known_suffix().contains(&b'/');
+    if looks_like_a_path {
+        let first = effects.len();
+        path(Action::Read, &word.tail(start), effects);
+        // Nobody knows what it does with a directory; that somebody means the whole machine by a lone
+        // slash is least likely.
+        let root = word.value() == Some(b"/");
+        for effect in &mut effects[first..] {
+            effect.recursive |= matches!(effect.object, Object::Path(_)) && !root;
+        }
+    }
+}
+
 /// Whether a mode of `chmod` sets the set-user or set-group bit.
 pub(crate) fn sets_identity(word: &Word) -> bool {
     let Some(mode) = word.value() else {
@@ -388,6 +423,38 @@ mod tests {
             }
         );
         assert!(network_device(&Word::from("/dev/null")).is_none());
+    }
+
+    #[test]
+    fn arguments_that_look_like_paths_may_be_read() {
+        let read = |text: &str| -> Vec<String> {
+            let found = hosts(|effects| argument(&Word::from(text), effects));
+            found.into_iter().map(|(path, _)| path).collect()
+        };
+        for (text, path) in [
+            ("/root/.ssh/id_rsa", "/root/.ssh/id_rsa"),
+            ("--file=/etc/shadow", "/etc/shadow"),
+            ("-f/etc/shadow", "/etc/shadow"),
+            ("-f./x/y", "./x/y"),
+            ("@/etc/shadow", "/etc/shadow"),
+            ("FILE:/etc/shadow,ro", "/etc/shadow,ro"),
+            ("key=@../x", "../x"),
+            (".env", ".env"),
+            ("--env=.env", ".env"),
+            ("a/b", "a/b"),
+        ] {
+            assert_eq!(read(text), [format!("path {path}")], "{text}");
+        }
+        for text in [
+            "status",
+            "-x",
+            "--all",
+            "https://x/y",
+            "see /etc/shadow",
+            "",
+        ] {
+            assert_eq!(read(text), Vec::<String>::new(), "{text}");
+        }
     }
 
     #[test]

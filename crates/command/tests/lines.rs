@@ -537,7 +537,7 @@ fn wrapped_commands() {
         ),
         (
             "enable -f ./x.so y",
-            &["enable -f ./x.so y; run_code environment(./x.so)"],
+            &["enable -f ./x.so y; read ./x.so; run_code environment(./x.so)"],
         ),
         ("declare -f g", &["declare -f g"]),
     ];

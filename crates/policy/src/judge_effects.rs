@@ -71,6 +71,14 @@ struct Seen<'a> {
     place: Place,
 }
 
+impl Seen<'_> {
+    /// Whether it is this that is done; whoever runs a file reads it.
+    fn does(&self, action: Action) -> bool {
+        let runs_file = matches!(self.effect.object, Object::Code(Source::File, _));
+        self.effect.action == action || (runs_file && action == Action::Read)
+    }
+}
+
 /// Where a path effect happens, as far as that is known.
 enum Place {
     /// Not a path.
@@ -81,8 +89,9 @@ enum Place {
     ChildrenOf(Vec<u8>),
     /// Somewhere below this directory; the second form has a made-up name for what is unknown.
     Below(Vec<u8>, Option<Vec<u8>>),
-    /// Nobody knows.
-    Unknown,
+    /// Nobody knows. Were it relative it would be in this directory; and with made-up names for what is
+    /// unknown it would be one of these.
+    Unknown(Option<Vec<u8>>, Vec<Vec<u8>>),
 }
 
 impl Place {
@@ -95,7 +104,12 @@ impl Place {
             trees && base.len() > 1 && paths::beneath(path, base)
         };
         match self {
-            Place::NoPath | Place::Unknown => false,
+            Place::NoPath => false,
+            Place::Unknown(near, samples) => {
+                let near = near.as_deref();
+                near.is_some_and(|near| names_child(pattern, near) || hit(near))
+                    || samples.iter().any(|sample| hit(sample))
+            }
             Place::At(path, real) => [Some(path), real.as_ref()]
                 .into_iter()
                 .flatten()
@@ -135,7 +149,7 @@ fn place(object: &Object, cwd: Option<&[u8]>, facts: &dyn Facts) -> Place {
                 let real = facts.real(&path).filter(|real| *real != path);
                 Place::At(path, real)
             }
-            None => Place::Unknown,
+            None => Place::Unknown(None, vec![paths::absolute(b"/x", value)]),
         };
     }
     let known = word.known_prefix();
@@ -147,25 +161,44 @@ fn place(object: &Object, cwd: Option<&[u8]>, facts: &dyn Facts) -> Place {
         None => None,
     };
     match directory {
-        None => Place::Unknown,
+        None => unknown(word, cwd, facts),
         // A word that may climb out by `..` is still judged by where it starts.
         Some(directory) if !word.has_unknown() && is_everything(word, known) => {
             Place::ChildrenOf(directory)
         }
-        Some(directory) => {
-            let sample: Vec<u8> = word
-                .pieces
-                .iter()
-                .flat_map(|piece| match piece {
-                    Piece::Known(bytes) => bytes.as_slice(),
-                    Piece::Glob(_) | Piece::Unknown(_) => b"x",
-                })
-                .copied()
-                .collect();
-            let sample = resolve(&sample);
-            Place::Below(directory, sample)
-        }
+        Some(directory) => Place::Below(directory, resolve(&sample(&word.pieces))),
     }
+}
+
+/// A path of which not even the start is known.
+fn unknown(word: &Word, cwd: Option<&[u8]>, facts: &dyn Facts) -> Place {
+    let Some((Piece::Unknown(first), rest)) = word.pieces.split_first() else {
+        return Place::Unknown(None, Vec::new());
+    };
+    if rest.is_empty() {
+        return Place::Unknown(cwd.map(<[u8]>::to_vec), Vec::new());
+    }
+    let rest = sample(rest);
+    let mut samples = vec![paths::absolute(b"/", &[b"/x", rest.as_slice()].concat())];
+    // The home of a user by name: it may be ours.
+    if first.starts_with(b"~") {
+        let homes = facts.home().into_iter();
+        let homes = homes.chain(facts.other_homes().iter().map(Vec::as_slice));
+        samples.extend(homes.map(|home| paths::absolute(b"/", &[home, &rest].concat())));
+    }
+    Place::Unknown(None, samples)
+}
+
+/// A path with a made-up name for what is unknown.
+fn sample(pieces: &[Piece]) -> Vec<u8> {
+    pieces
+        .iter()
+        .flat_map(|piece| match piece {
+            Piece::Known(bytes) => bytes.as_slice(),
+            Piece::Glob(_) | Piece::Unknown(_) => b"x",
+        })
+        .copied()
+        .collect()
 }
 
 /// Whether a pattern such as `**/.ssh/id_*` names files of this very directory. Patterns for files of any
@@ -248,7 +281,8 @@ impl Context<'_> {
             }
         };
         match (&seen.effect.action, &seen.effect.object) {
-            (Action::Read | Action::Write | Action::Delete | Action::Chmod, Object::Path(word)) => {
+            (Action::Read | Action::Write | Action::Delete | Action::Chmod, Object::Path(word))
+            | (Action::RunCode, Object::Code(Source::File, word)) => {
                 if let Some((verdict, rule)) = self.path_rule(seen, word) {
                     add(verdict, rule);
                 }
@@ -264,7 +298,7 @@ impl Context<'_> {
 
     fn path_rule(&self, seen: &Seen<'_>, word: &Word) -> Option<(Verdict, RuleRef)> {
         let fs = &self.settings.fs;
-        let reads = seen.effect.action == Action::Read;
+        let reads = seen.does(Action::Read);
         let shown = String::from_utf8_lossy(&word.text()).into_owned();
         if let Some(entry) = fs
             .hide
@@ -320,7 +354,7 @@ impl Context<'_> {
             })
         };
         match place {
-            Place::NoPath | Place::Unknown => true,
+            Place::NoPath | Place::Unknown(..) => true,
             Place::At(path, real) => match real {
                 Some(real) => covers(real),
                 None => covers(path),
@@ -387,7 +421,7 @@ impl Context<'_> {
 
     /// Whether an effect is what a pattern means.
     fn fits(&self, pattern: &EffectPattern, seen: &Seen<'_>) -> bool {
-        if pattern.action != seen.effect.action || (pattern.recursive && !seen.effect.recursive) {
+        if !seen.does(pattern.action) || (pattern.recursive && !seen.effect.recursive) {
             return false;
         }
         let trees = seen.effect.recursive;
@@ -412,7 +446,7 @@ impl Context<'_> {
                 };
                 !self.covered(list, &seen.place)
             }
-            (ObjectPattern::Dynamic, Object::Path(_)) => matches!(seen.place, Place::Unknown),
+            (ObjectPattern::Dynamic, Object::Path(_)) => matches!(seen.place, Place::Unknown(..)),
             (ObjectPattern::Dynamic, Object::Host { host, .. }) => !host.is_literal(),
             (ObjectPattern::Dynamic, Object::Unspecified) => pattern.action == Action::Connect,
             (ObjectPattern::Dynamic, Object::Code(source, _)) => *source == Source::Dynamic,

@@ -44,6 +44,7 @@ fn meaning(word: &str) -> Meaning {
         "volume" => Meaning::Volume,
         "sql" => Meaning::Sql,
         "mode" => Meaning::Mode,
+        "argument" => Meaning::Argument,
         "at-file" => Meaning::AtFile,
         "dd" => Meaning::Keyed(vec![
             ("of".to_owned(), Meaning::Path(vec![Action::Write])),

@@ -257,6 +257,7 @@ const MEANINGS: &Table<Meaning> = &[
     ("mode", Meaning::Mode),
     ("at-file", Meaning::AtFile),
     ("alias", Meaning::Alias),
+    ("argument", Meaning::Argument),
 ];
 
 /// The actions that can be done to a path.
