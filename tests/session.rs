@@ -385,3 +385,116 @@ fn only_lines_of_files_alone_can_be_previewed() {
         assert!(!shown.contains("Preview"), "{line}: {shown}");
     }
 }
+
+/// A prompt whose policy has people asked about `uname`, and a script that starts it.
+fn asking_inside() -> (Sandbox, Person) {
+    let sandbox = Sandbox::with_policy(&format!("{ENFORCE}commands:\n  ask: [\"uname *\"]\n"));
+    std::fs::write(
+        sandbox.project().join("inner.sh"),
+        "uname > asked.txt; echo status-$?\n",
+    )
+    .unwrap();
+    let person = prompt(&sandbox);
+    (sandbox, person)
+}
+
+/// From the choice that is preselected up to the first, and taken.
+const ALLOW_ONCE: &str = "kkk\r";
+
+#[test]
+fn a_start_that_nobody_typed_is_asked_about_at_the_prompt() {
+    let (sandbox, mut person) = asking_inside();
+    let made = sandbox.project().join("asked.txt");
+    person.types("sh inner.sh\r");
+    person.sees("Command: /usr/bin/uname");
+    person.types("\r");
+    person.sees("User denied approval");
+    person.sees("status-126");
+    person.sees("ready> ");
+    assert_eq!(std::fs::read(&made).unwrap(), b"");
+    // What is typed before the question is for the program, and no answer.
+    person.types("sleep 1; sh -c 'sh inner.sh; :'; cat\r");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    person.types(ALLOW_ONCE);
+    person.sees("Started by: sh inner.sh\r\nStarted by: sh -c 'sh inner.sh; :'\r\n");
+    person.sees("Deny");
+    person.types("\r");
+    person.sees("status-126");
+    person.sees("kkk");
+    person.types("\x04");
+    person.sees("ready> ");
+    person.types("sh inner.sh\r");
+    person.sees("Deny");
+    person.types(ALLOW_ONCE);
+    person.sees("status-0");
+    person.sees("ready> ");
+    assert_eq!(std::fs::read(&made).unwrap(), b"Linux\n");
+    // The line editor has its terminal back, and programs theirs.
+    person.types("stty -a | grep -o ' icanon'; echo on-$((2+2))\r");
+    person.sees(" icanon");
+    person.sees("on-4");
+    let answers: Vec<String> = sandbox
+        .events("approval")
+        .iter()
+        .map(|event| event["outcome"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(answers, ["refused", "refused", "once"]);
+}
+
+#[test]
+fn a_question_does_not_destroy_what_a_program_has_drawn() {
+    let (sandbox, mut person) = asking_inside();
+    std::fs::write(
+        sandbox.project().join("drawn.py"),
+        "import os, signal, subprocess, sys, tty\n\
+         drawn = lambda *_: os.write(1, b'\\x1b[H\\x1b[2Jdrawn-%d' % os.get_terminal_size().lines)\n\
+         signal.signal(signal.SIGWINCH, drawn)\n\
+         os.write(1, b'\\x1b[?1049h\\x1b[?1h')\n\
+         tty.setraw(0)\n\
+         drawn()\n\
+         os.write(1, b'go-%d' % subprocess.call(['sh', 'inner.sh']))\n\
+         key = os.read(0, 1)\n\
+         os.write(1, b'\\x1b[?1l\\x1b[?1049lkey-' + key + b'\\r\\n')\n",
+    )
+    .unwrap();
+    person.types("python3 drawn.py; stty sane\r");
+    person.sees("drawn-50");
+    person.sees("\x1b[2J");
+    person.sees("\x1b[?1l");
+    person.sees("Deny");
+    // Arrow keys are those of a plain terminal again.
+    person.types("\x1b[A\x1b[A\x1b[A\r");
+    person.sees("\x1b[?1h");
+    person.sees("drawn-50");
+    person.types("x");
+    person.sees("key-x");
+    person.sees("ready> ");
+    let text = person.text();
+    assert!(text.contains("go-0") && text.contains("drawn-49"), "{text}");
+}
+
+#[test]
+fn nobody_is_asked_while_a_line_is_edited() {
+    let (sandbox, mut person) = asking_inside();
+    person.types("(sleep 1; sh inner.sh) &\r");
+    person.sees("ready> ");
+    person.types("echo typ");
+    person.sees("status-126");
+    person.types("ed-$((2+2))\r");
+    person.sees("typed-4");
+    assert!(sandbox.events("approval").is_empty());
+}
+
+#[test]
+fn start_up_files_can_be_asked_about() {
+    let (sandbox, person) = asking_inside();
+    drop(person);
+    std::fs::write(sandbox.project().join("rc"), "PS1='ready> '\nsh inner.sh\n").unwrap();
+    let mut command = sandbox.substrate();
+    command.args(["-i", "--rcfile", "rc"]).env("TERM", "xterm");
+    let mut person = Person::start(command);
+    person.sees("Deny");
+    person.types(ALLOW_ONCE);
+    person.sees("status-0");
+    person.sees("ready> ");
+}

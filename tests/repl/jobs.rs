@@ -131,14 +131,19 @@ fn type_ahead_reaches_the_program_and_the_next_prompt() {
     t.wait_for("first-2");
     t.wait_for("second-4");
     t.finish();
-    t.keys("head -n 1 | tr a-z A-Z\r");
-    if in_world() {
-        // What is typed before a program of a world has begun may be lost; docs/worlds.md says so.
-        t.settle(Duration::from_millis(1500));
+    // At different moments: to the line editor, while the line is judged, to the engine's terminal.
+    for round in 0..20 {
+        t.keys(format!("sleep 0.{}\r", round % 3));
+        t.settle(Duration::from_millis(round % 7 * 15));
+        t.keys("head -n 1 | tr a-z A-Z\r");
+        t.settle(Duration::from_millis(round % 4 * 10));
+        t.keys(format!(
+            "for the program {round}\recho next-$(({round}+100))\r"
+        ));
+        t.wait_for(&format!("FOR THE PROGRAM {round}\n"));
+        t.wait_for(&format!("\nnext-{}\n", round + 100));
+        t.finish();
     }
-    t.keys("for the program\r");
-    t.wait_for("FOR THE PROGRAM");
-    t.finish();
     assert!(t.output("echo alive-$((2+2))").contains("alive-4"));
 }
 

@@ -4,6 +4,7 @@
 //! runs what it permits, and reports what happened.
 
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -56,6 +57,8 @@ pub struct Submission<'a> {
     pub names: &'a Names,
     /// The process id of the engine.
     pub engine: i32,
+    /// Puts the terminal into line mode; to be called before anybody is asked on it.
+    pub line_mode: &'a dyn Fn(),
 }
 
 /// What is to happen with a line.
@@ -131,8 +134,8 @@ pub trait Gate {
 
     /// Judges a complete line, asking the person on the terminal where that is needed.
     ///
-    /// The front end owns the terminal in line mode meanwhile; what was typed ahead is still
-    /// unread, so a prompt of the gate's must discard it first.
+    /// The front end owns the terminal meanwhile, see [`Submission::line_mode`]; what was typed
+    /// ahead is still unread, so a prompt of the gate's must discard it first.
     fn decide(&mut self, submission: &Submission<'_>) -> Decision;
 
     /// A permitted line is about to run in the engine.
@@ -160,6 +163,16 @@ pub trait Gate {
 
     /// The engine reads its start-up files: the time for work that need not come first.
     fn engine_starts(&mut self) {}
+
+    /// From now on programs that the engine starts may need a person's word, or no more: while a
+    /// line is edited nobody is asked. The descriptor can be read when somebody waits for it.
+    fn listen(&mut self, wanted: bool) -> Option<OwnedFd> {
+        let _ = wanted;
+        None
+    }
+
+    /// Puts to the person what waits for his word. The terminal is in line mode.
+    fn attend(&mut self) {}
 
     /// A prompt is about to be shown.
     fn before_prompt(&mut self) {}

@@ -33,6 +33,8 @@ use crate::session::Session;
 const REMEMBERED: usize = 1 << 16;
 /// How far up the chain of parents is followed.
 const GENERATIONS: usize = 64;
+/// How the command line of a prompt's engine ends.
+const ENGINE: &str = "bash --noediting --norc --noprofile -i";
 
 /// Judges program starts by the policies of a session.
 pub struct StartJudge {
@@ -53,6 +55,8 @@ pub struct StartJudge {
 struct Front {
     questions: Sender<Question>,
     bell: UnixStream,
+    /// Somebody attends to them now.
+    attended: bool,
 }
 
 /// A start that a person is to decide about.
@@ -78,10 +82,23 @@ impl Questions {
         self.bell.as_fd()
     }
 
+    /// Leaves what waits without an answer.
+    pub fn forget(&self) {
+        self.quiet();
+        while self.waiting.try_recv().is_ok() {}
+    }
+
+    fn quiet(&self) {
+        let mut rung = [0; 64];
+        while (&self.bell)
+            .read(&mut rung)
+            .is_ok_and(|count| count == rung.len())
+        {}
+    }
+
     /// Puts what waits to the person.
     pub fn answer(&self, session: &Session) {
-        let mut rung = [0; 64];
-        let _ = (&self.bell).read(&mut rung);
+        self.quiet();
         while let Ok(question) = self.waiting.try_recv() {
             let request = Request {
                 input: Input::Argv(&question.argv),
@@ -159,6 +176,7 @@ impl StartJudge {
         *lock(&self.front) = Some(Front {
             questions,
             bell: ringing,
+            attended: true,
         });
         Ok(Questions {
             waiting,
@@ -167,24 +185,48 @@ impl StartJudge {
         })
     }
 
+    /// Whether somebody attends to questions from now on; what comes otherwise is refused.
+    pub fn attended(&self, now: bool) {
+        if let Some(front) = lock(&self.front).as_mut() {
+            front.attended = now;
+        }
+    }
+
     /// Puts a start to the person; `None` when there is nobody.
     fn put(&self, start: &ProgramStart<'_>, evaluation: Evaluation) -> Option<Result<(), String>> {
         let (reply, answer) = mpsc::channel();
         let question = Question {
             argv: renamed(start.named.as_os_str(), &start.argv),
             cwd: start.cwd.clone(),
-            parents: parents(start.thread),
+            parents: self.parents(start.thread),
             span: self.span(start, &evaluation)?,
             evaluation,
             reply,
         };
         {
             let front = lock(&self.front);
-            let front = front.as_ref()?;
+            let front = front.as_ref().filter(|front| front.attended)?;
             front.questions.send(question).ok()?;
             let _ = (&front.bell).write(&[1]);
         }
         answer.recv().ok()
+    }
+
+    /// The commands that led to a start, the nearest first; in place of the shell behind a prompt
+    /// stands what was typed there.
+    fn parents(&self, process: i32) -> Vec<String> {
+        let mut all = parents(process);
+        if all.last().is_some_and(|last| last.ends_with(ENGINE)) {
+            all.pop();
+            let line = lock(&self.line);
+            all.extend(
+                line.iter()
+                    .map(|line| line.span.cmd.to_string_lossy().into_owned()),
+            );
+        }
+        // Between fork and exec a process has the words of the one above it.
+        all.dedup();
+        all
     }
 
     /// Says which line is about to run. What a person agreed to in it is not asked about again.
@@ -512,9 +554,13 @@ impl ExecJudge for StartJudge {
                 "this needs a person's approval, which cannot be asked for here. To approve it, a person can run: {}",
                 approval::grant_command(&self.broker, request, question)
             );
-            if lock(&self.front).is_none() {
+            if !lock(&self.front).as_ref().is_some_and(|front| front.attended) {
                 let rule = evaluation.judgement.deciding().map(|reason| &reason.rule);
                 return self.refuse(start, &evaluation, rule, &hint);
+            }
+            // A person who said no to the first file along `PATH` has said no to the others.
+            if *lock(&self.last) == Some((start.thread, start.argv.clone())) {
+                return ExecVerdict::Deny(String::new());
             }
             match self.put(start, evaluation) {
                 Some(Ok(())) => ExecVerdict::Allow,

@@ -1,7 +1,7 @@
 //! The gate behind the prompt: judges typed lines by the broker and records what became of them.
 
 use std::ffi::{CString, OsString};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -94,7 +94,8 @@ impl<'s> PromptGate<'s> {
 
 impl PromptGate<'_> {
     /// A full disk must be repairable: a person may let one line run that leaves no trace.
-    fn runs_unrecorded(&self) -> bool {
+    fn runs_unrecorded(&self, submission: &Submission<'_>) -> bool {
+        (submission.line_mode)();
         self.session.barrier().is_none() && settle::confirm("run this line unrecorded?")
     }
 
@@ -193,8 +194,14 @@ impl Gate for PromptGate<'_> {
     }
 
     fn decide(&mut self, submission: &Submission<'_>) -> Decision {
-        person::engine_waits(u32::try_from(submission.engine).unwrap_or_default());
+        // In a world it has a terminal of its own and cannot type on this one.
+        let beside = self.quarters.world().is_none().then_some(submission.engine);
+        let beside = beside.and_then(|engine| u32::try_from(engine).ok());
+        person::engine_waits(beside.unwrap_or_default());
         let own = self.own;
+        if submission.line.trim_ascii_start().starts_with(b"substrate") {
+            (submission.line_mode)();
+        }
         if let Some(ending) = own.carry_out(self.session, submission.line, submission.cwd) {
             return told(ending.status());
         }
@@ -233,6 +240,7 @@ impl Gate for PromptGate<'_> {
                     &span,
                     &known,
                 );
+                (submission.line_mode)();
                 let settled = approval::settle_trying(
                     self.session,
                     &request,
@@ -272,6 +280,7 @@ impl Gate for PromptGate<'_> {
                     && !starts_nothing(&evaluation)
                 {
                     self.session.notices.say(Kind::Failed, &why);
+                    (submission.line_mode)();
                     if !self.runs_unheld(&span) {
                         return told(FAILED);
                     }
@@ -284,7 +293,7 @@ impl Gate for PromptGate<'_> {
                     }
                     None => span.place = Some("direct"),
                 }
-                if !self.session.record_start(&span) && !self.runs_unrecorded() {
+                if !self.session.record_start(&span) && !self.runs_unrecorded(submission) {
                     return told(FAILED);
                 }
                 let parent = self.session.parent_of(&span);
@@ -397,6 +406,21 @@ impl Gate for PromptGate<'_> {
     fn engine_starts(&mut self) {
         // Without a watch, changes are told with the next line.
         self.watch = self.session.watch_policies(&self.announcer).ok();
+    }
+
+    fn listen(&mut self, wanted: bool) -> Option<OwnedFd> {
+        self.quarters.world()?.listen(wanted)
+    }
+
+    fn attend(&mut self) {
+        let since = Instant::now();
+        if let Some(world) = self.quarters.world() {
+            world.attend(self.session);
+        }
+        // What a person takes to answer is not the line's.
+        if let Some(began) = &mut self.began {
+            *began += since.elapsed();
+        }
     }
 
     fn before_prompt(&mut self) {

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use substrate_world::linux::Linux;
 
 use crate::contained;
 use crate::engine::{Beside, Launched, Launcher, Start};
-use crate::guarded::StartJudge;
+use crate::guarded::{Questions, StartJudge};
 use crate::network::Teller;
 use crate::notice::{Kind, Notices};
 use crate::session::Session;
@@ -99,6 +99,7 @@ pub struct SessionWorld {
     backend: Linux,
     teller: Teller,
     judge: Arc<StartJudge>,
+    questions: Questions,
     env: Vec<(OsString, OsString)>,
     span: SpanInfo,
     notices: Notices,
@@ -143,6 +144,10 @@ impl SessionWorld {
         teller.begin(&span);
         let judge = Arc::new(session.start_judge(false));
         judge.begin_line(&span, evaluation);
+        let questions = judge
+            .questions()
+            .map_err(|error| WorldError::Own("make a socket pair", error))?;
+        judge.attended(false);
         let backend = Linux::default()
             .with_guard(judge.clone())
             .with_network(networks);
@@ -160,6 +165,7 @@ impl SessionWorld {
             backend,
             teller,
             judge,
+            questions,
             env: contained::variables(&session.env),
             span,
             notices: session.notices,
@@ -230,6 +236,21 @@ impl SessionWorld {
     pub fn begin(&self, span: &SpanInfo, evaluation: &Evaluation) {
         self.teller.begin(span);
         self.judge.begin_line(span, evaluation);
+    }
+
+    /// Has program starts that need a person's word wait for [`Self::attend`] from now on, or refuses
+    /// them; the descriptor tells when one waits.
+    pub fn listen(&self, wanted: bool) -> Option<OwnedFd> {
+        self.judge.attended(wanted);
+        if !wanted {
+            self.questions.forget();
+        }
+        self.questions.bell().try_clone_to_owned().ok()
+    }
+
+    /// Puts to the person what waits.
+    pub fn attend(&self, session: &Session) {
+        self.questions.answer(session);
     }
 
     /// What was used since this was last asked.

@@ -73,6 +73,13 @@ impl Modes {
         self
     }
 
+    /// These modes with what is typed not shown.
+    #[must_use]
+    pub fn unechoed(mut self) -> Self {
+        self.0.c_lflag &= !libc::ECHO;
+        self
+    }
+
     /// These modes with neither input nor output processed, for passing bytes through.
     #[must_use]
     pub fn transparent(mut self) -> Self {

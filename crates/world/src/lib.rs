@@ -6,6 +6,7 @@ mod commit;
 mod compare;
 pub mod copy;
 pub mod diff;
+pub mod display;
 pub mod egress;
 pub mod entry;
 pub mod expand;

@@ -10,6 +10,8 @@ use substrate_sys::poll::{self, Wanted};
 use substrate_sys::signals::{self, Signals};
 use substrate_sys::terminal::{self, Modes};
 
+use crate::display::{self, Display};
+
 /// Most bytes that wait for a command which does not read.
 const WAITING: usize = 64 * 1024;
 
@@ -44,6 +46,7 @@ struct Outside<'a> {
     screen: BorrowedFd<'a>,
     keys: Option<Keys<'a>>,
     to_master: Vec<u8>,
+    display: Display,
 }
 
 /// The keyboard, in raw mode while we are in the foreground.
@@ -92,6 +95,13 @@ impl Clock {
         Clock {
             next: patience.map(|patience| Instant::now() + patience),
             ran_out: false,
+        }
+    }
+
+    /// What a person takes to answer a question is not the command's.
+    fn stand_still(&mut self, since: Instant) {
+        if let Some(next) = &mut self.next {
+            *next += since.elapsed();
         }
     }
 
@@ -164,14 +174,12 @@ pub fn run(
             && ready.pop() == Some(true)
             && let Some(beside) = beside.as_mut()
         {
-            let keys = outside.as_mut().and_then(|o| o.keys.as_mut());
-            if let Some(keys) = keys {
-                keys.give_back();
-                (beside.call)();
-                keys.take();
-            } else {
-                (beside.call)();
+            let since = Instant::now();
+            match outside.as_mut() {
+                Some(outside) => outside.give_way(tap, beside.call),
+                None => (beside.call)(),
             }
+            clock.stand_still(since);
             continue;
         }
         if let Some(signal) = ready
@@ -239,6 +247,7 @@ fn open_outside<'a>(master: OwnedFd, streams: [BorrowedFd<'a>; 3]) -> io::Result
         screen,
         keys,
         to_master: Vec::new(),
+        display: Display::default(),
     })
 }
 
@@ -294,6 +303,22 @@ impl Outside<'_> {
         }
     }
 
+    /// Lets somebody else have our terminal as it was before, and the command its own again.
+    fn give_way(&mut self, tap: &mut dyn FnMut(&[u8]), call: &mut dyn FnMut()) {
+        // What led to this is shown first.
+        while self.show(tap) == Shown::Some {}
+        let _ = poll::write_all(self.screen, &self.display.plain());
+        if let Some(keys) = self.keys.as_mut() {
+            keys.give_back();
+        }
+        call();
+        if let Some(keys) = self.keys.as_mut() {
+            keys.take();
+        }
+        let _ = poll::write_all(self.screen, &self.display.again());
+        display::repaint(&self.master);
+    }
+
     fn read_keys(&mut self) {
         let Some(keys) = self.keys.as_mut() else {
             return;
@@ -331,6 +356,7 @@ impl Outside<'_> {
                 Ok(0) => Shown::Over,
                 Ok(got) => {
                     tap(&buffer[..got]);
+                    self.display.saw(&buffer[..got]);
                     match poll::write_all(self.screen, &buffer[..got]) {
                         Ok(()) => Shown::Some,
                         Err(_) => Shown::Over,

@@ -28,6 +28,8 @@ use std::time::{Duration, Instant};
 
 use substrate_sys::process_group::{self, Change, signal};
 use substrate_sys::{memfd, terminal};
+use substrate_world::display::{self, Display};
+use substrate_world::relay::Beside as Aside;
 
 pub use carried::Carried;
 pub use console::{Asked, Console};
@@ -108,11 +110,14 @@ pub struct Engine {
     names: Option<Names>,
     size: Option<terminal::Size>,
     typed_ahead: Vec<u8>,
+    /// Keys for the next line's programs, from before it.
+    typed_before: Vec<u8>,
     /// Keys that were passed on while it started.
     passed: Vec<u8>,
     running: bool,
     time_limit: Option<Duration>,
     overdue: Overdue,
+    display: Display,
 }
 
 /// How a line that takes too long is ended.
@@ -142,9 +147,10 @@ impl Engine {
         cwd: &Path,
         console: &mut Console,
         launcher: &mut dyn Launcher,
+        aside: Option<&mut Aside<'_>>,
     ) -> Result<Self, EngineError> {
         let mut engine = Self::launch(shell, startup, cwd, console, launcher)?;
-        engine.become_ready(console)?;
+        engine.become_ready(console, aside)?;
         Ok(engine)
     }
 
@@ -221,10 +227,12 @@ impl Engine {
             names: None,
             size: console.size(),
             typed_ahead: console.take_typed(),
+            typed_before: Vec::new(),
             passed: Vec::new(),
             running: false,
             time_limit: None,
             overdue: Overdue::default(),
+            display: Display::default(),
         };
         if engine.launched.pty.is_some() {
             console.pass_through();
@@ -239,8 +247,12 @@ impl Engine {
     }
 
     /// Waits until a launched engine has read its start-up files, and takes the terminal back.
-    pub fn become_ready(&mut self, console: &mut Console) -> Result<(), EngineError> {
-        let started = self.wait_for(console, true, script::take_report);
+    pub fn become_ready(
+        &mut self,
+        console: &mut Console,
+        aside: Option<&mut Aside<'_>>,
+    ) -> Result<(), EngineError> {
+        let started = self.wait_for(console, true, aside, script::take_report);
         self.return_terminal(console);
         let passed = std::mem::take(&mut self.passed);
         if !matches!(started, Ok(Waited::Got(_))) {
@@ -335,6 +347,17 @@ impl Engine {
         std::mem::take(&mut self.typed_ahead)
     }
 
+    /// Whether programs have a terminal that is not ours.
+    pub fn has_own_terminal(&self) -> bool {
+        self.launched.pty.is_some()
+    }
+
+    /// Lets the programs of the next line have keys that were typed before it, on the engine's own
+    /// terminal.
+    pub fn type_before(&mut self, keys: Vec<u8>) {
+        self.typed_before = keys;
+    }
+
     /// Readable once the engine ended.
     pub fn ended(&self) -> std::os::fd::BorrowedFd<'_> {
         self.launched.ended.as_fd()
@@ -370,13 +393,15 @@ impl Engine {
 
     /// Runs a line with the terminal, and takes the terminal back when it is done.
     ///
-    /// `remembered` is the line as the engine's own history keeps it, empty if it must not.
+    /// `remembered` is the line as the engine's own history keeps it, empty if it must not;
+    /// `aside` is attended to while the line runs.
     pub fn run(
         &mut self,
         text: &[u8],
         remembered: &[u8],
         prefix: Option<&[u8]>,
         console: &mut Console,
+        aside: Option<&mut Aside<'_>>,
     ) -> io::Result<Ran> {
         self.names = None;
         let size = console.size();
@@ -397,12 +422,13 @@ impl Engine {
         };
         self.received.clear();
         process_group::write_all(&self.control, &control)?;
-        if let Waited::Ended(ending) = self.wait_for(console, false, take_begin)? {
+        if let Waited::Ended(ending) = self.wait_for(console, false, None, take_begin)? {
             console.take();
             return Ok(Ran::Ended(ending));
         }
         if self.launched.pty.is_some() {
             console.pass_through();
+            self.type_again();
         } else {
             console.give(self.launched.process);
         }
@@ -416,7 +442,7 @@ impl Engine {
             next: self.time_limit.map(|limit| Instant::now() + limit),
             steps: 0,
         };
-        let waited = self.wait_for(console, true, script::take_report);
+        let waited = self.wait_for(console, true, aside, script::take_report);
         self.overdue = Overdue::default();
         let waited = waited?;
         self.running = false;
@@ -546,6 +572,7 @@ impl Engine {
         &mut self,
         console: &mut Console,
         passing: bool,
+        mut aside: Option<&mut Aside<'_>>,
         mut take: impl FnMut(&mut Vec<u8>) -> Option<T>,
     ) -> io::Result<Waited<T>> {
         let mut idle_checks = 0;
@@ -563,6 +590,9 @@ impl Engine {
                 self.launched.ended.as_fd(),
                 console.signals(),
                 news.unwrap_or_else(|| console.signals()),
+                aside
+                    .as_ref()
+                    .map_or_else(|| console.signals(), |aside| aside.fd),
             ];
             if let Some(pty) = relay {
                 watched.push(console.terminal());
@@ -583,10 +613,16 @@ impl Engine {
                 idle_checks += self.nudge(idle_checks);
                 continue;
             }
-            if is_ready(4) && !self.pass_input(console) {
+            if is_ready(4)
+                && let Some(aside) = aside.as_mut()
+            {
+                self.give_way(console, aside.call);
+                continue;
+            }
+            if is_ready(5) && !self.pass_input(console) {
                 return Ok(self.hung_up());
             }
-            if is_ready(5) {
+            if is_ready(6) {
                 self.pass_output(console);
             }
             if (is_ready(2) || is_ready(3))
@@ -600,6 +636,26 @@ impl Engine {
                 let _ = process_group::readable(&[self.launched.ended.as_fd()], None);
                 return Ok(Waited::Ended(self.ending().unwrap_or(Ending::Exited(0))));
             }
+        }
+    }
+
+    /// Lets somebody else have the person's terminal as it was before the line, and gives the
+    /// programs theirs again.
+    fn give_way(&mut self, console: &Console, call: &mut dyn FnMut()) {
+        let since = Instant::now();
+        // What led to this is shown first.
+        self.pass_output(console);
+        let _ = process_group::write_all(console.terminal(), &self.display.plain());
+        console.restore();
+        call();
+        if let Some(pty) = &self.launched.pty {
+            console.pass_through();
+            let _ = process_group::write_all(console.terminal(), &self.display.again());
+            display::repaint(&pty.master);
+        }
+        // What a person takes to answer is not the line's.
+        if let Some(next) = &mut self.overdue.next {
+            *next += since.elapsed();
         }
     }
 
@@ -713,7 +769,7 @@ impl Engine {
     }
 
     /// Passes on what programs printed on the engine's own terminal so far.
-    fn pass_output(&self, console: &Console) {
+    fn pass_output(&mut self, console: &Console) {
         let Some(pty) = &self.launched.pty else {
             return;
         };
@@ -725,10 +781,9 @@ impl Engine {
             match process_group::read(&pty.master, &mut buffer) {
                 Ok(0) | Err(_) => break,
                 Ok(count) => {
-                    let _ = process_group::write_all(
-                        console.terminal(),
-                        buffer.get(..count).unwrap_or_default(),
-                    );
+                    let text = buffer.get(..count).unwrap_or_default();
+                    self.display.saw(text);
+                    let _ = process_group::write_all(console.terminal(), text);
                 }
             }
         }
@@ -741,6 +796,22 @@ impl Engine {
         } else {
             console.take();
         }
+    }
+
+    /// Types what was typed ahead and never read. It has been echoed when it was typed.
+    fn type_again(&mut self) {
+        let keys = std::mem::take(&mut self.typed_before);
+        let Some(pty) = self.launched.pty.as_ref().filter(|_| !keys.is_empty()) else {
+            return;
+        };
+        let Ok(modes) = terminal::Modes::of(&pty.slave) else {
+            return;
+        };
+        let _ = modes.unechoed().apply(&pty.slave);
+        let _ = process_group::write_all(&pty.master, &keys);
+        // Looking has the kernel bring them there, while they are not echoed.
+        terminal::has_input(&pty.slave);
+        let _ = modes.apply(&pty.slave);
     }
 
     /// Takes back what was passed to the engine's terminal but no program read.

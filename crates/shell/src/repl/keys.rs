@@ -82,6 +82,11 @@ impl Keys {
         self.pending.extend_from_slice(bytes);
     }
 
+    /// Keys that wait for the next line that is edited, for a program that comes first.
+    pub fn take_pending(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.pending)
+    }
+
     /// Feeds the editor from the terminal while `edit` runs; `None` if it cannot be fed.
     pub fn feed<T>(
         &mut self,

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use rustyline::error::ReadlineError;
 use substrate_sys::flags;
+use substrate_world::relay::Beside as Aside;
 
 use crate::engine::{
     Beside, Console, Dialect, Ending, Engine, EngineError, Launcher, Ran, Startup, find_shell,
@@ -91,31 +92,34 @@ pub fn run(options: ReplOptions, gate: &mut dyn Gate) -> Result<i32, NotStarted>
     let mut console = Console::take_over(terminal)
         .map_err(|error| NotStarted(format!("cannot take over the terminal: {error}")))?;
     let mut options = options;
+    let gate = RefCell::new(gate);
+    // Before anything is started that could have to wait for a person.
+    gate.borrow_mut().listen(true);
     // The engine reads its start-up files while everything else gets ready.
     let launched = launch_first(&mut options, &mut console);
-    gate.engine_starts();
+    gate.borrow_mut().engine_starts();
     options.vi = options.vi.or_else(vi_setting);
     let file = options.home.as_ref().map(|home| home.join("history"));
     let mut history = SharedHistory::new(file, options.redact);
-    history.set_recall(gate.remembered());
+    history.set_recall(gate.borrow_mut().remembered());
     let refreshed = history.refresh();
     let painter = Painter::new();
     let keys = (looks.cursor && io::stdout().is_terminal())
         .then(Keys::install)
         .and_then(Result::ok);
     let (shell, engine) = launched
-        .and_then(|launched| first_engine(launched, &mut options, &mut console))
+        .and_then(|launched| first_engine(launched, &mut options, &mut console, &gate))
         .map_err(|error| NotStarted(error.to_string()))?;
     let shared = Shared {
         cwd: RefCell::new(engine.cwd().unwrap_or_else(|_| PathBuf::from("/"))),
         engine: RefCell::new(engine),
-        gate: RefCell::new(gate),
+        gate,
         shell,
         looks,
     };
     let reader = match keys {
         Some(keys) => Reader::rich(&shared, keys, history, painter, &options.announcer),
-        None => Reader::Plain(history),
+        None => Reader::plain(history),
     };
     let mut session = Session {
         console,
@@ -193,6 +197,7 @@ fn first_engine(
     launching: Launching,
     options: &mut ReplOptions,
     console: &mut Console,
+    gate: &RefCell<&mut dyn Gate>,
 ) -> Result<(PathBuf, Engine), EngineError> {
     let Launching {
         shell,
@@ -201,10 +206,10 @@ fn first_engine(
         engine,
     } = launching;
     let ready = engine.and_then(|mut engine| {
-        engine.become_ready(console)?;
+        attended(gate, |aside| engine.become_ready(console, aside))?;
         Ok(engine)
     });
-    match start_again(ready, (&shell, dialect), options, &cwd, console) {
+    match start_again(ready, (&shell, dialect), options, &cwd, console, gate) {
         Ok(engine) => Ok((shell, engine)),
         Err(error) if dialect == Dialect::Bash => {
             let sh = PathBuf::from("/bin/sh");
@@ -215,6 +220,7 @@ fn first_engine(
                 &cwd,
                 console,
                 options.launcher.as_mut(),
+                None,
             )?;
             Ok((sh, engine))
         }
@@ -228,10 +234,26 @@ fn start_engine(
     options: &mut ReplOptions,
     cwd: &Path,
     console: &mut Console,
+    gate: &RefCell<&mut dyn Gate>,
 ) -> Result<Engine, EngineError> {
     let launcher = options.launcher.as_mut();
-    let first = Engine::start(shell, &options.startup, cwd, console, launcher);
-    start_again(first, shell, options, cwd, console)
+    let first = attended(gate, |aside| {
+        Engine::start(shell, &options.startup, cwd, console, launcher, aside)
+    });
+    start_again(first, shell, options, cwd, console, gate)
+}
+
+/// Lets the engine do something; meanwhile program starts that need a person's word are put to him.
+fn attended<T>(gate: &RefCell<&mut dyn Gate>, act: impl FnOnce(Option<&mut Aside<'_>>) -> T) -> T {
+    let bell = gate.borrow_mut().listen(true);
+    let mut attend = || gate.borrow_mut().attend();
+    let mut aside = bell.as_ref().map(|bell| Aside {
+        fd: bell.as_fd(),
+        call: &mut attend,
+    });
+    let done = act(aside.as_mut());
+    gate.borrow_mut().listen(false);
+    done
 }
 
 /// If the start-up files ended an engine, starts one without them.
@@ -241,6 +263,7 @@ fn start_again(
     options: &mut ReplOptions,
     cwd: &Path,
     console: &mut Console,
+    gate: &RefCell<&mut dyn Gate>,
 ) -> Result<Engine, EngineError> {
     match first {
         Err(EngineError::EndedEarly(ending @ (Ending::Killed(_) | Ending::Exited(_)))) => {
@@ -252,7 +275,10 @@ fn start_again(
                 no_profile: true,
                 ..options.startup.clone()
             };
-            Engine::start(shell, &bare, cwd, console, options.launcher.as_mut())
+            let launcher = options.launcher.as_mut();
+            attended(gate, |aside| {
+                Engine::start(shell, &bare, cwd, console, launcher, aside)
+            })
         }
         result => result,
     }
@@ -284,7 +310,11 @@ enum Reader<'s, 'g> {
         keys: Keys,
         signals: Signals,
     },
-    Plain(SharedHistory),
+    Plain {
+        history: SharedHistory,
+        /// Keys that were typed before the next line.
+        ahead: Vec<u8>,
+    },
 }
 
 impl<'s, 'g> Reader<'s, 'g> {
@@ -304,17 +334,32 @@ impl<'s, 'g> Reader<'s, 'g> {
             },
             Err(error) => {
                 say(&format!("cannot set up the line editor: {error}"));
-                Self::Plain(SharedHistory::new(None, |line| {
+                Self::plain(SharedHistory::new(None, |line| {
                     std::borrow::Cow::Borrowed(line)
                 }))
             }
         }
     }
 
+    fn plain(history: SharedHistory) -> Self {
+        Self::Plain {
+            history,
+            ahead: Vec::new(),
+        }
+    }
+
+    /// Keys that wait for the next line.
+    fn take_ahead(&mut self) -> Vec<u8> {
+        match self {
+            Self::Rich { keys, .. } => keys.take_pending(),
+            Self::Plain { ahead, .. } => std::mem::take(ahead),
+        }
+    }
+
     fn history(&mut self) -> &mut SharedHistory {
         match self {
             Self::Rich { editor, .. } => editor.history_mut(),
-            Self::Plain(history) => history,
+            Self::Plain { history, .. } => history,
         }
     }
 }
@@ -396,11 +441,13 @@ impl Session<'_, '_> {
             let mut engine = self.shared.engine.borrow_mut();
             (engine.names().clone(), engine.process())
         };
+        let console = &self.console;
         let submission = Submission {
             line: text,
             cwd: &cwd,
             names: &names,
             engine: process,
+            line_mode: &|| console.restore(),
         };
         let started = Instant::now();
         let decision = self.shared.gate.borrow_mut().decide(&submission);
@@ -434,6 +481,7 @@ impl Session<'_, '_> {
                 self.run_hooks()
             }
             Decision::Elsewhere => {
+                self.console.restore();
                 let state = self.shared.engine.borrow_mut().state();
                 let borrowed = Borrowed {
                     state,
@@ -494,11 +542,14 @@ impl Session<'_, '_> {
             prefix.push(b'\n');
         }
         let prefix = (!prefix.is_empty()).then_some(prefix.as_slice());
-        let ran = self
-            .shared
-            .engine
-            .borrow_mut()
-            .run(text, remembered, prefix, &mut self.console);
+        if self.shared.engine.borrow().has_own_terminal() {
+            let ahead = self.reader.take_ahead();
+            self.shared.engine.borrow_mut().type_before(ahead);
+        }
+        let ran = attended(&self.shared.gate, |aside| {
+            let mut engine = self.shared.engine.borrow_mut();
+            engine.run(text, remembered, prefix, &mut self.console, aside)
+        });
         match ran {
             Ok(Ran::Ready(_)) => {
                 let engine = self.shared.engine.borrow();
@@ -540,7 +591,8 @@ impl Session<'_, '_> {
             PathBuf::from("/")
         };
         let shell = (self.shared.shell.as_path(), dialect);
-        match start_engine(shell, &mut self.options, &directory, &mut self.console) {
+        let (options, gate) = (&mut self.options, &self.shared.gate);
+        match start_engine(shell, options, &directory, &mut self.console, gate) {
             Ok(mut engine) => {
                 engine.set_status(status);
                 self.shared.cwd.replace(engine.cwd().unwrap_or(directory));
@@ -818,9 +870,11 @@ impl Session<'_, '_> {
         };
         let vi = vi || self.options.vi == Some(true);
         match &mut self.reader {
-            Reader::Plain(_) => {
+            Reader::Plain { ahead: pending, .. } => {
+                pending.extend(ahead);
                 let bash = self.shared.engine.borrow().dialect() == Dialect::Bash;
-                plain::read(&prompt.0, self.console.terminal(), &self.shared.shell, bash)
+                let terminal = self.console.terminal();
+                plain::read(&prompt.0, pending, terminal, &self.shared.shell, bash)
             }
             Reader::Rich {
                 editor,
@@ -847,7 +901,10 @@ impl Session<'_, '_> {
                     output: output.as_ref().map(AsFd::as_fd),
                 };
                 let line = keys.feed(&self.console, watched, &modes, || editor.readline(&prompt));
-                self.console.restore();
+                // Keys for a program with a terminal of its own stay as they are until it gets them.
+                if !self.shared.engine.borrow().has_own_terminal() {
+                    self.console.restore();
+                }
                 if keys.flow().is_lost() {
                     return Read::Lost;
                 }

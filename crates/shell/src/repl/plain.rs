@@ -8,8 +8,15 @@ use substrate_sys::process_group;
 
 use super::{Read, continuation};
 
-/// Reads until the shell calls the text complete; the terminal gathers and echoes each line.
-pub fn read(prompt: &str, terminal: BorrowedFd<'_>, shell: &Path, bash: bool) -> Read {
+/// Reads until the shell calls the text complete; the terminal gathers and echoes each line. Keys
+/// that were typed `ahead` come first.
+pub fn read(
+    prompt: &str,
+    ahead: &mut Vec<u8>,
+    terminal: BorrowedFd<'_>,
+    shell: &Path,
+    bash: bool,
+) -> Read {
     let mut text = Vec::new();
     let mut ask = prompt;
     loop {
@@ -17,7 +24,7 @@ pub fn read(prompt: &str, terminal: BorrowedFd<'_>, shell: &Path, bash: bool) ->
         let _ = stderr
             .write_all(ask.as_bytes())
             .and_then(|()| stderr.flush());
-        if !read_line(terminal, &mut text) {
+        if !take_line(ahead, &mut text) && !read_line(terminal, &mut text) {
             return if text.is_empty() {
                 Read::EndOfFile
             } else {
@@ -30,6 +37,14 @@ pub fn read(prompt: &str, terminal: BorrowedFd<'_>, shell: &Path, bash: bool) ->
         text.push(b'\n');
         ask = "> ";
     }
+}
+
+/// Takes a line out of what was typed ahead, or all of it as the beginning of one; true if it is whole.
+fn take_line(ahead: &mut Vec<u8>, text: &mut Vec<u8>) -> bool {
+    let end = ahead.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+    let line = ahead.drain(..end.map_or(ahead.len(), |at| at + 1));
+    text.extend(line.filter(|byte| !matches!(byte, b'\n' | b'\r')));
+    end.is_some()
 }
 
 /// Reads one line, byte by byte so that what follows it stays unread; false at the end of file.
