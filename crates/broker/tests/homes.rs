@@ -93,6 +93,30 @@ fn what_is_permitted_does_not_follow_the_variable() {
 }
 
 #[test]
+fn a_home_in_a_permitted_directory_is_still_a_home() {
+    let place = Place::new();
+    place.policy(
+        "test",
+        "mode: enforce\nfs: { write: [\"$PROJECT/**\", \"/srv/**\"] }\n",
+    );
+    let project = place.project().display().to_string();
+    let broker = broker(&place, Some("/srv/x"));
+    for (line, expected) in [
+        ("rm -rf ~/documents", Verdict::Deny),
+        ("touch /srv/x/file", Verdict::Deny),
+        ("touch /srv/other", Verdict::Allow),
+        (&format!("touch {project}/file"), Verdict::Allow),
+    ] {
+        assert_eq!(verdict(&broker, line, &place), expected, "{line}");
+    }
+    // A project inside that home is a project.
+    let parent = place.home().user.parent().unwrap().display().to_string();
+    let inside = self::broker(&place, Some(&parent));
+    let line = format!("touch {project}/file");
+    assert_eq!(verdict(&inside, &line, &place), Verdict::Allow);
+}
+
+#[test]
 fn a_variable_that_names_no_directory_adds_nothing() {
     let place = Place::new();
     place.policy("test", POLICY);

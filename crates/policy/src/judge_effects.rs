@@ -349,7 +349,8 @@ impl Context<'_> {
         let covers = |path: &[u8]| {
             list.iter().any(|entry| {
                 paths::expand(entry.pattern.as_bytes(), self.facts).is_some_and(|pattern| {
-                    paths::covers(&pattern, path) || self.real_base_covers(&pattern, path)
+                    (paths::covers(&pattern, path) || self.real_base_covers(&pattern, path))
+                        && !self.is_only_around_a_home(&pattern, path)
                 })
             })
         };
@@ -361,6 +362,18 @@ impl Context<'_> {
             },
             Place::ChildrenOf(path) | Place::Below(path, _) => covers(path),
         }
+    }
+
+    /// Whether a pattern covers a path only because the variable `HOME` names a directory in what it
+    /// covers: `/tmp/**` does not mean the home of somebody whose `HOME` is `/tmp/x`, unless it means homes.
+    fn is_only_around_a_home(&self, pattern: &[u8], path: &[u8]) -> bool {
+        let around = |home: &[u8]| {
+            let base = pattern.strip_suffix(b"/**").unwrap_or(pattern);
+            base.len() < home.len() && paths::beneath(base, home)
+        };
+        let others = self.facts.other_homes().iter();
+        let mut around_other = others.filter(|home| paths::beneath(home, path));
+        around_other.any(|home| around(home)) && !self.facts.home().is_some_and(around)
     }
 
     /// `/tmp/**` also covers what `/tmp` really is.
