@@ -12,7 +12,7 @@ use substrate_trace::PARENT_SPAN_VAR;
 
 use crate::env::SUBSTRATE_HOME;
 use crate::home::{Home, NoHome};
-use crate::process::chain;
+use crate::process::{chain, read_whole};
 
 /// Placed in every world; its presence cannot be undone from inside.
 pub const WORLD_MARKER: &str = "/run/substrate-world";
@@ -98,7 +98,7 @@ pub fn trace_of_a_session(marked: bool) -> Option<Trace> {
 
 /// Whether the mount table says so, which nobody inside can change.
 fn in_a_world() -> bool {
-    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let table = read_whole("/proc/self/mountinfo").unwrap_or_default();
     table
         .windows(WORLD_SOURCE.len())
         .any(|part| part == WORLD_SOURCE)
@@ -141,7 +141,7 @@ fn came_from_a_shim(pid: u32) -> bool {
 
 /// A variable of the environment that a process was started with.
 fn variable(pid: u32, name: &str) -> Option<OsString> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let environment = read_whole(&format!("/proc/{pid}/environ")).ok()?;
     find(&environment, name).map(|value| OsString::from_vec(value.to_vec()))
 }
 

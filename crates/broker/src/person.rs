@@ -9,7 +9,7 @@ use substrate_sys::{process_group, terminal};
 use substrate_trace::PARENT_SPAN_VAR;
 
 use crate::enclosure::{self, Trace};
-use crate::process::{Stat, chain};
+use crate::process::{Stat, chain, read_whole};
 
 /// Why nothing can be approved, trusted or changed from here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -39,13 +39,18 @@ fn how(trace: &Trace) -> String {
 /// What stands between this process and a person. `marked` says whether it was marked before it
 /// marked itself. The kernel is asked; only the absence of a terminal is told apart by opening it.
 pub fn barrier(marked: bool) -> Option<Barrier> {
-    enclosed(marked).map(Barrier::Enclosed).or_else(no_terminal)
+    barrier_of(enclosed(marked))
+}
+
+/// The same where it is known which session encloses this process, if one does.
+pub fn barrier_of(enclosed: Option<Trace>) -> Option<Barrier> {
+    enclosed.map(Barrier::Enclosed).or_else(no_terminal)
 }
 
 /// The session around this process, also one that only our own first environment tells of.
 pub fn enclosed(marked: bool) -> Option<Trace> {
     enclosure::trace_of_a_session(marked).or_else(|| {
-        let environment = fs::read("/proc/self/environ").unwrap_or_default();
+        let environment = read_whole("/proc/self/environ").unwrap_or_default();
         enclosure::find(&environment, PARENT_SPAN_VAR).map(|_| Trace::Started(std::process::id()))
     })
 }

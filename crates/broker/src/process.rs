@@ -49,6 +49,15 @@ impl Stat {
     }
 }
 
+/// A whole file of `/proc`. Such files tell no size, and std would read them in small steps.
+pub fn read_whole(path: &str) -> std::io::Result<Vec<u8>> {
+    let mut content = Vec::with_capacity(16 * 1024);
+    fs::File::open(path)?
+        .take(u64::MAX)
+        .read_to_end(&mut content)?;
+    Ok(content)
+}
+
 /// The processes above this one, nearest first.
 pub fn chain() -> impl Iterator<Item = u32> {
     std::iter::successors(Some(std::os::unix::process::parent_id()), |pid| {

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use substrate_broker::enclosure::Trace;
 use substrate_broker::env::{SUBSTRATE_HOME, SUBSTRATE_WORLD};
 use substrate_broker::{Broker, BrokerError, Choice, Home, Options, enclosure, person};
 use substrate_shell::engine::Startup;
@@ -69,7 +70,10 @@ fn start(
     };
     let policy = parsed.policy.take();
     // A person who logs in must get a prompt; one below a session has that session's.
-    let broker = if prompts && policy.is_none() && person::enclosed(enclosure::marked()).is_none() {
+    let enclosed = prompts
+        .then(|| person::enclosed(enclosure::marked()))
+        .flatten();
+    let broker = if prompts && policy.is_none() && enclosed.is_none() {
         open_for_a_person(parsed.require_approval, &env, &cwd, &notices)?
     } else {
         open_broker(policy, parsed.require_approval, &env, &cwd)?
@@ -103,7 +107,7 @@ fn start(
             return Err(Failure::Usage(problem.to_owned()));
         }
         if prompts {
-            return Ok(prompt(&session, &parsed, &cwd));
+            return Ok(prompt(&session, &parsed, &cwd, enclosed));
         }
         return Ok(standard_input::run(
             &session,
@@ -138,9 +142,9 @@ fn somewhere(notices: &Notices, error: &std::io::Error) -> PathBuf {
 const HUNG_UP: i32 = 129;
 
 /// The shell that a person types at.
-fn prompt(session: &Session, parsed: &ShellArgs, cwd: &Path) -> Ending {
+fn prompt(session: &Session, parsed: &ShellArgs, cwd: &Path, enclosed: Option<Trace>) -> Ending {
     // A prompt that the guarded side has opened is nobody's own.
-    if session.barrier().is_none() {
+    if person::barrier_of(enclosed).is_none() {
         session.broker.own_prompt();
     }
     // Before the terminal is taken over and any other thread runs: a world is a copy of what is here.

@@ -39,8 +39,6 @@ pub struct Hint {
 pub struct Names {
     /// Aliases, each with its replacement text.
     pub aliases: Vec<(OsString, OsString)>,
-    /// Names of shell functions.
-    pub functions: Vec<OsString>,
     /// Where the shell looks for programs, if it said so.
     pub search_path: Option<OsString>,
     /// What the shell puts for `~`, if it said so.
@@ -53,8 +51,10 @@ pub struct Submission<'a> {
     pub line: &'a [u8],
     /// The engine's working directory, read from the kernel.
     pub cwd: &'a Path,
-    /// Aliases and functions the line may use.
+    /// Aliases the line may use.
     pub names: &'a Names,
+    /// Names the functions of the shell; asked of the engine as well.
+    pub functions: &'a dyn Fn() -> Vec<OsString>,
     /// The process id of the engine.
     pub engine: i32,
     /// Puts the terminal into line mode; to be called before anybody is asked on it.

@@ -231,7 +231,8 @@ impl Gate for PromptGate<'_> {
             Answer::Ask(terms, rule) => {
                 let names = submission.names;
                 let aliases = names.aliases.iter().map(|(name, _)| name);
-                let known = preview::names(names.functions.iter().chain(aliases));
+                let functions = (submission.functions)();
+                let known = preview::names(functions.iter().chain(aliases));
                 let trial = Trial::of(
                     self.session,
                     submission.line,

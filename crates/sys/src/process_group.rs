@@ -1,6 +1,8 @@
 //! Process groups, waiting and signals, as job control needs them.
 
+use std::ffi::{CStr, CString};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -71,12 +73,7 @@ pub fn spawn(mut command: Command, placement: &Placement<'_>) -> io::Result<i32>
         // SAFETY: between fork and exec only async-signal-safe calls are made, on plain integers
         // and on data allocated before the fork.
         unsafe {
-            for number in RESET {
-                libc::signal(number, libc::SIG_DFL);
-            }
-            let mut none: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&raw mut none);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+            default_signals();
             if let Some(terminal) = session {
                 if libc::setsid() == -1 || libc::ioctl(terminal, libc::TIOCSCTTY, 0) == -1 {
                     return Err(io::Error::last_os_error());
@@ -87,20 +84,142 @@ pub fn spawn(mut command: Command, placement: &Placement<'_>) -> io::Result<i32>
             if let Some(terminal) = foreground {
                 crate::terminal::set_foreground_raw(terminal, libc::getpid())?;
             }
-            for (source, number) in &descriptors {
-                if source == number {
-                    libc::fcntl(*number, libc::F_SETFD, 0);
-                } else if libc::dup2(*source, *number) == -1 {
-                    return Err(io::Error::last_os_error());
-                }
-            }
         }
-        Ok(())
+        hand_over(&descriptors)
     };
     // SAFETY: `place` is async-signal-safe, see above.
     unsafe { command.pre_exec(place) };
     let child = command.spawn()?;
     i32::try_from(child.id()).map_err(io::Error::other)
+}
+
+/// A program to be started, with everything laid out for the kernel.
+pub struct Program<'a> {
+    /// Its file.
+    pub path: &'a CStr,
+    /// Its arguments, the zeroth included.
+    pub argv: &'a [CString],
+    /// Its whole environment.
+    pub env: &'a [CString],
+    /// Where it starts.
+    pub cwd: &'a CStr,
+}
+
+/// What the child needs between clone and exec; it shares our memory until then.
+struct Place {
+    path: *const libc::c_char,
+    argv: *const *const libc::c_char,
+    env: *const *const libc::c_char,
+    cwd: *const libc::c_char,
+    terminal: RawFd,
+    descriptors: *const (RawFd, RawFd),
+    count: usize,
+    error: i32,
+}
+
+/// Room for the few calls between clone and exec.
+const STACK: usize = 64 << 10;
+
+/// Starts a program as the leader of its own process group that owns `terminal`, with default
+/// signals and these descriptors. Nothing of our memory is copied, which takes longer the more we
+/// have; we stand still until the program is in place.
+///
+/// The answer is its process id; whoever calls must wait for it with [`change_of`].
+pub fn spawn_on(
+    program: &Program<'_>,
+    terminal: BorrowedFd<'_>,
+    descriptors: &[(BorrowedFd<'_>, RawFd)],
+) -> io::Result<i32> {
+    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
+        let all = strings.iter().map(|string| string.as_ptr());
+        all.chain([std::ptr::null()]).collect()
+    };
+    let (argv, env) = (pointers(program.argv), pointers(program.env));
+    let descriptors: Vec<(RawFd, RawFd)> = descriptors
+        .iter()
+        .map(|(fd, number)| (fd.as_raw_fd(), *number))
+        .collect();
+    let mut place = Place {
+        path: program.path.as_ptr(),
+        argv: argv.as_ptr(),
+        env: env.as_ptr(),
+        cwd: program.cwd.as_ptr(),
+        terminal: terminal.as_raw_fd(),
+        descriptors: descriptors.as_ptr(),
+        count: descriptors.len(),
+        error: 0,
+    };
+    let mut stack = vec![MaybeUninit::<u128>::uninit(); STACK / size_of::<u128>()];
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: CLONE_VFORK keeps us still until the child has become the program or exited, so the
+    // stack, the arrays and `place` outlive its use of them.
+    let child = unsafe {
+        let top = stack.as_mut_ptr().add(stack.len());
+        libc::clone(become_leader, top.cast(), flags, (&raw mut place).cast())
+    };
+    if child < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if place.error == 0 {
+        return Ok(child);
+    }
+    // SAFETY: the child exited without becoming the program; a null status is legal.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    Err(io::Error::from_raw_os_error(place.error))
+}
+
+extern "C" fn become_leader(place: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `spawn_on` passes its own place and waits for us; everything here is a system call on
+    // data that was laid out before, and signal actions are our own, not shared.
+    unsafe {
+        let place = &mut *place.cast::<Place>();
+        default_signals();
+        crate::fdlimit::restore();
+        libc::setpgid(0, 0);
+        let descriptors = std::slice::from_raw_parts(place.descriptors, place.count);
+        let placed = crate::terminal::set_foreground_raw(place.terminal, libc::getpid())
+            .and_then(|()| hand_over(descriptors));
+        let entered = placed.is_ok() && libc::chdir(place.cwd) == 0;
+        if entered {
+            libc::execve(place.path, place.argv, place.env);
+        }
+        let error = placed.err().unwrap_or_else(io::Error::last_os_error);
+        place.error = error.raw_os_error().unwrap_or(libc::EIO);
+        libc::_exit(127)
+    }
+}
+
+/// Signals as a program expects them.
+///
+/// # Safety
+/// Only between clone and exec.
+unsafe fn default_signals() {
+    // SAFETY: async-signal-safe calls on plain integers and a set of our own.
+    unsafe {
+        for number in RESET {
+            libc::signal(number, libc::SIG_DFL);
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
+/// Gives descriptors their numbers, open for the program.
+fn hand_over(descriptors: &[(RawFd, RawFd)]) -> io::Result<()> {
+    for (source, number) in descriptors {
+        // SAFETY: plain integers; async-signal-safe.
+        let done = unsafe {
+            match source == number {
+                true => libc::fcntl(*number, libc::F_SETFD, 0),
+                false => libc::dup2(*source, *number),
+            }
+        };
+        if done == -1 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
 }
 
 /// The calling process's group.

@@ -1,13 +1,14 @@
 //! Starting the engine's process, here or wherever a caller wants it to live.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use substrate_sys::process_group::{self, Change, Placement};
+use substrate_sys::process_group::{self, Change, Placement, Program};
 use substrate_sys::terminal::Pty;
 
 /// The language of the engine.
@@ -95,13 +96,37 @@ impl Launcher for Beside {
     fn launch(&mut self, start: &Start<'_>) -> io::Result<Launched> {
         let mut descriptors = start.descriptors.clone();
         descriptors.push((start.terminal, start.terminal_number));
-        let placement = Placement {
-            foreground_of: Some(start.terminal),
-            session_on: None,
-            descriptors,
+        descriptors.push((start.control, 0));
+        let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
+        let arguments = start.arguments.iter().map(OsString::as_os_str);
+        let argv: io::Result<Vec<CString>> = std::iter::once(start.name)
+            .chain(arguments)
+            .map(|word| text(word.as_bytes()))
+            .collect();
+        let program = Program {
+            path: &text(start.program.as_os_str().as_bytes())?,
+            argv: &argv?,
+            env: &environment(start),
+            cwd: &text(start.cwd.as_os_str().as_bytes())?,
         };
-        launched(process_group::spawn(command(start)?, &placement)?, None)
+        let process = process_group::spawn_on(&program, start.terminal, &descriptors)?;
+        launched(process, None)
     }
+}
+
+/// Our own environment, changed as the start says.
+fn environment(start: &Start<'_>) -> Vec<CString> {
+    let changed = |name: &OsStr| start.environment.iter().any(|(known, _)| known == name);
+    let own = std::env::vars_os().filter(|(name, _)| !changed(name));
+    let set = start.environment.iter();
+    let set = set.filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+    own.chain(set)
+        .filter_map(|(mut entry, value)| {
+            entry.push("=");
+            entry.push(value);
+            CString::new(entry.into_vec()).ok()
+        })
+        .collect()
 }
 
 /// Starts the engine in a session of its own, on a new terminal; bytes are passed between.

@@ -501,7 +501,18 @@ impl Engine {
         }
     }
 
-    /// The aliases and functions the engine knows, asked once per line.
+    /// The names of the functions that the engine knows.
+    pub fn functions(&mut self) -> Vec<OsString> {
+        let answer = self.ask(&[b"__substrate_functions"], Duration::from_secs(2));
+        let answer = answer.unwrap_or_default();
+        answer
+            .split(|&byte| byte == b'\n')
+            .filter(|name| !name.is_empty() && !name.starts_with(b"__substrate_"))
+            .map(|name| OsString::from_vec(name.to_vec()))
+            .collect()
+    }
+
+    /// The aliases that the engine knows, asked once per line.
     pub fn names(&mut self) -> &Names {
         if self.names.is_none() {
             let answer = self
@@ -852,10 +863,7 @@ fn group(text: &str) -> String {
     format!("{{ {text}; }}")
 }
 
-fn read_names(answer: &[u8]) -> Names {
-    let mut parts = answer.splitn(2, |&byte| byte == 0);
-    let aliases = parts.next().unwrap_or_default();
-    let functions = parts.next().unwrap_or_default();
+fn read_names(aliases: &[u8]) -> Names {
     let mut names = Names::default();
     // A replacement with a newline in it goes on until the quote closes; its tail is no `alias`.
     for entry in split_before(aliases, b"\nalias ") {
@@ -869,11 +877,6 @@ fn read_names(answer: &[u8]) -> Names {
                 OsString::from_vec(name.to_vec()),
                 OsString::from_vec(quote::unquote(value)),
             ));
-        }
-    }
-    for name in functions.split(|&byte| byte == b'\n') {
-        if !name.is_empty() && !name.starts_with(b"__substrate_") {
-            names.functions.push(OsString::from_vec(name.to_vec()));
         }
     }
     names
@@ -955,10 +958,7 @@ mod tests {
 
     #[test]
     fn names_are_read_with_their_quoting() {
-        let names = read_names(
-            b"alias ll='ls -l'\nalias q='it'\\''s\nalias two'\n\0f1\nf2\n__substrate_b\n",
-        );
-        assert_eq!(names.functions, ["f1", "f2"]);
+        let names = read_names(b"alias ll='ls -l'\nalias q='it'\\''s\nalias two'\n");
         assert_eq!(names.aliases.first().unwrap().1, "ls -l");
     }
 }

@@ -13,7 +13,9 @@ __substrate_q() {
 
 __substrate_names() {
   \builtin alias -p
-  \builtin printf '\0'
+}
+
+__substrate_functions() {
   \builtin compgen -A function
 }
 

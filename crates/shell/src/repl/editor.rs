@@ -38,7 +38,7 @@ pub struct Shared<'g> {
     /// Where the engine stands.
     pub cwd: RefCell<PathBuf>,
     /// The shell that says whether a line is complete.
-    pub shell: PathBuf,
+    pub shell: RefCell<PathBuf>,
     /// What the terminal can show.
     pub looks: Looks,
 }
@@ -302,7 +302,7 @@ impl Validator for Assistant<'_, '_> {
             .try_borrow()
             .is_ok_and(|engine| engine.dialect() == Dialect::Bash);
         let text = keys::to_bytes(context.input());
-        if continuation::is_complete(&text, &self.shared.shell, bash) {
+        if continuation::is_complete(&text, &self.shared.shell.borrow(), bash) {
             Ok(ValidationResult::Valid(None))
         } else {
             self.flow.go_on();

@@ -107,20 +107,52 @@ pub fn run(options: ReplOptions, gate: &mut dyn Gate) -> Result<i32, NotStarted>
     let keys = (looks.cursor && io::stdout().is_terminal())
         .then(Keys::install)
         .and_then(Result::ok);
-    let (shell, engine) = launched
-        .and_then(|launched| first_engine(launched, &mut options, &mut console, &gate))
-        .map_err(|error| NotStarted(error.to_string()))?;
+    let not_started = |error: EngineError| NotStarted(error.to_string());
+    let Launching {
+        shell,
+        dialect,
+        cwd,
+        engine,
+    } = launched.map_err(not_started)?;
+    let (shell, engine, starting) = match engine {
+        Ok(engine) => (shell, engine, true),
+        Err(error) => {
+            let failed = (error, shell.as_path(), dialect);
+            let (shell, engine) = in_its_place(failed, &mut options, &cwd, &mut console, &gate)
+                .map_err(not_started)?;
+            (shell, engine, false)
+        }
+    };
     let shared = Shared {
-        cwd: RefCell::new(engine.cwd().unwrap_or_else(|_| PathBuf::from("/"))),
+        cwd: RefCell::new(cwd),
         engine: RefCell::new(engine),
         gate,
-        shell,
+        shell: RefCell::new(shell),
         looks,
     };
     let reader = match keys {
         Some(keys) => Reader::rich(&shared, keys, history, painter, &options.announcer),
         None => Reader::plain(history),
     };
+    if starting {
+        let ready = attended(&shared.gate, |aside| {
+            let mut engine = shared.engine.borrow_mut();
+            engine.become_ready(&mut console, aside)
+        });
+        if let Err(error) = ready {
+            let (shell, cwd) = (shared.shell.borrow().clone(), shared.cwd.borrow().clone());
+            let failed = (error, shell.as_path(), dialect);
+            let (shell, engine) =
+                in_its_place(failed, &mut options, &cwd, &mut console, &shared.gate)
+                    .map_err(not_started)?;
+            shared.shell.replace(shell);
+            shared.engine.replace(engine);
+        }
+    }
+    let here = shared.engine.borrow().cwd();
+    shared
+        .cwd
+        .replace(here.unwrap_or_else(|_| PathBuf::from("/")));
     let mut session = Session {
         console,
         shared: &shared,
@@ -192,32 +224,25 @@ fn launch_first(
     })
 }
 
-/// Waits for the first engine, and starts it in plainer ways as long as the better ones fail.
-fn first_engine(
-    launching: Launching,
+/// Starts another engine in place of a first one that failed, in plainer ways as long as the better
+/// ones fail.
+fn in_its_place(
+    failed: (EngineError, &Path, Dialect),
     options: &mut ReplOptions,
+    cwd: &Path,
     console: &mut Console,
     gate: &RefCell<&mut dyn Gate>,
 ) -> Result<(PathBuf, Engine), EngineError> {
-    let Launching {
-        shell,
-        dialect,
-        cwd,
-        engine,
-    } = launching;
-    let ready = engine.and_then(|mut engine| {
-        attended(gate, |aside| engine.become_ready(console, aside))?;
-        Ok(engine)
-    });
-    match start_again(ready, (&shell, dialect), options, &cwd, console, gate) {
-        Ok(engine) => Ok((shell, engine)),
+    let (error, shell, dialect) = failed;
+    match start_again(Err(error), (shell, dialect), options, cwd, console, gate) {
+        Ok(engine) => Ok((shell.to_path_buf(), engine)),
         Err(error) if dialect == Dialect::Bash => {
             let sh = PathBuf::from("/bin/sh");
             say(&format!("{error}; a plain sh serves"));
             let engine = Engine::start(
                 (&sh, Dialect::Posix),
                 &Startup::default(),
-                &cwd,
+                cwd,
                 console,
                 options.launcher.as_mut(),
                 None,
@@ -441,11 +466,12 @@ impl Session<'_, '_> {
             let mut engine = self.shared.engine.borrow_mut();
             (engine.names().clone(), engine.process())
         };
-        let console = &self.console;
+        let (console, shared) = (&self.console, self.shared);
         let submission = Submission {
             line: text,
             cwd: &cwd,
             names: &names,
+            functions: &|| shared.engine.borrow_mut().functions(),
             engine: process,
             line_mode: &|| console.restore(),
         };
@@ -590,7 +616,8 @@ impl Session<'_, '_> {
         } else {
             PathBuf::from("/")
         };
-        let shell = (self.shared.shell.as_path(), dialect);
+        let shell = self.shared.shell.borrow().clone();
+        let shell = (shell.as_path(), dialect);
         let (options, gate) = (&mut self.options, &self.shared.gate);
         match start_engine(shell, options, &directory, &mut self.console, gate) {
             Ok(mut engine) => {
@@ -874,7 +901,8 @@ impl Session<'_, '_> {
                 pending.extend(ahead);
                 let bash = self.shared.engine.borrow().dialect() == Dialect::Bash;
                 let terminal = self.console.terminal();
-                plain::read(&prompt.0, pending, terminal, &self.shared.shell, bash)
+                let shell = self.shared.shell.borrow();
+                plain::read(&prompt.0, pending, terminal, &shell, bash)
             }
             Reader::Rich {
                 editor,
