@@ -486,6 +486,38 @@ fn nobody_is_asked_while_a_line_is_edited() {
 }
 
 #[test]
+fn a_shell_in_a_world_chooses_no_program_that_runs_outside() {
+    let sandbox = Sandbox::with_policy(ENFORCE);
+    let marker = sandbox.project().join("outside");
+    let script = format!(
+        "#!/bin/sh\nreadlink /proc/self/ns/mnt > {}\n",
+        marker.display()
+    );
+    std::fs::write(sandbox.project().join("chosen"), script).unwrap();
+    std::fs::write(sandbox.project().join("rc"), "PS1='ready> '\n").unwrap();
+    let mut command = sandbox.substrate();
+    command
+        .args(["-i", "--rcfile", "rc"])
+        .env("TERM", "xterm")
+        .env("EDITOR", "true")
+        .env("PAGER", "true");
+    let mut person = Person::start(command);
+    person.sees("ready> ");
+    person.types("chmod +x chosen; export EDITOR=$PWD/chosen VISUAL=$PWD/chosen PAGER=$PWD/chosen PATH=$PWD:$PATH\r");
+    person.types("substrate policy edit test; substrate trace list\r");
+    person.types("substrate policy edit test\r");
+    person.sees("nothing was changed");
+    person.types("substrate trace list\r");
+    person.types("echo on-$((2+2))\r");
+    person.sees("on-4");
+    assert!(
+        !marker.exists(),
+        "{}",
+        std::fs::read_to_string(&marker).unwrap()
+    );
+}
+
+#[test]
 fn start_up_files_can_be_asked_about() {
     let (sandbox, person) = asking_inside();
     drop(person);

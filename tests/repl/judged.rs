@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::common::skip;
-use crate::terminal::{Setup, Terminal, shell_under_test};
+use crate::terminal::{Setup, Terminal, shell_under_test, text_of};
 
 /// The key that moves up.
 const UP: &str = "\x1b[A";
@@ -321,6 +321,23 @@ fn substrate_s_own_commands_work_at_the_prompt() {
         !shown.contains("nothing was changed") && !shown.contains("denied"),
         "{shown}"
     );
+}
+
+#[test]
+fn substrate_s_own_commands_see_what_the_shell_has_exported() {
+    let mut setup = Setup::new();
+    setup.policy("mode: observe\nworld: { enabled: off }\n");
+    setup.set("EDITOR", "false");
+    let editor = setup.file("edit.sh", "printf '%s' \"$TOLD-$1\" > edited\n");
+    let mut t = setup.start();
+    t.wait_for("<0>");
+    t.output(&format!("export TOLD=yes EDITOR='sh {}'", text_of(&editor)));
+    t.keys("substrate policy edit test\r");
+    t.finish();
+    assert!(t.content("edited").starts_with("yes-"), "{}", t.text());
+    // Nothing that the shell exports chooses another home.
+    t.output("export SUBSTRATE_HOME=/nonexistent HOME=/nonexistent");
+    assert!(t.output("substrate policy list").contains("* test"));
 }
 
 #[test]

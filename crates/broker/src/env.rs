@@ -65,7 +65,12 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "VISUAL, EDITOR",
         default: "`vi`",
-        meaning: "What `substrate policy edit` opens a policy in.",
+        meaning: "What `substrate policy edit` opens a policy in. At a prompt whose shell lives in a world, only well-known editors by their bare name.",
+    },
+    Variable {
+        name: "PAGER",
+        default: "`less`",
+        meaning: "What long lists are shown in; the same holds.",
     },
     Variable {
         name: "PATH",
@@ -78,6 +83,37 @@ pub const VARIABLES: &[Variable] = &[
         meaning: "Without UTF-8 in the first that is set, messages use ASCII only.",
     },
 ];
+
+/// What says how text is shown, and no more.
+const DISPLAY: [&str; 7] = [
+    "NO_COLOR",
+    "TERM",
+    "COLORTERM",
+    "COLUMNS",
+    "LINES",
+    "LANG",
+    "TZ",
+];
+
+/// Editors and pagers that do nothing but show and edit what they are given.
+const TOOLS: [&[u8]; 14] = [
+    b"vi", b"vim", b"nvim", b"nano", b"emacs", b"mg", b"micro", b"hx", b"joe", b"mcedit", b"less",
+    b"more", b"most", b"cat",
+];
+
+/// Whether Substrate's own commands, typed at a prompt, take over a variable of the shell behind it. They
+/// run outside every world and with a person's authority, so none that chooses Substrate's home, policy
+/// or worlds counts; and where that shell lives in a world (`held`), none that would have them start
+/// something of its choice.
+pub fn is_taken_over(name: &[u8], value: &[u8], held: bool) -> bool {
+    let own = name.starts_with(b"SUBSTRATE_") || name == SHIM_BYPASS.as_bytes() || name == b"HOME";
+    let display = name.starts_with(b"LC_") || DISPLAY.iter().any(|known| known.as_bytes() == name);
+    let tool = matches!(name, b"VISUAL" | b"EDITOR" | b"PAGER") && TOOLS.contains(&value);
+    match held {
+        true => display || tool,
+        false => !own,
+    }
+}
 
 /// The reference page.
 pub fn reference() -> String {
@@ -97,6 +133,32 @@ pub fn reference() -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn what_a_shell_says_loosens_nothing() {
+        let taken = |name: &str, value: &str, held| {
+            super::is_taken_over(name.as_bytes(), value.as_bytes(), held)
+        };
+        for held in [false, true] {
+            for name in ["SUBSTRATE_HOME", "SUBSTRATE_WORLD", "SHIM_BYPASS", "HOME"] {
+                assert!(!taken(name, "x", held), "{name}");
+            }
+            assert!(taken("NO_COLOR", "1", held) && taken("LC_ALL", "C", held));
+            assert!(taken("EDITOR", "nano", held));
+        }
+        assert!(taken("EDITOR", "code --wait", false) && taken("PATH", "/x", false));
+        for (name, value) in [
+            ("EDITOR", "sh"),
+            ("EDITOR", "/project/nano"),
+            ("PAGER", "less +!x"),
+            ("LESS", "+!x"),
+            ("LESSOPEN", "|x"),
+            ("PATH", "/x"),
+            ("LD_PRELOAD", "/x"),
+        ] {
+            assert!(!taken(name, value, true), "{name}={value}");
+        }
+    }
+
     #[test]
     fn the_page_is_what_the_table_says() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/environment.md");

@@ -1,7 +1,8 @@
 //! Who may change what Substrate permits: a person, at a terminal that no session encloses, or at the
 //! session's own prompt.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::ffi::OsString;
 
 use substrate_broker::{enclosure, person};
 
@@ -10,6 +11,7 @@ use crate::failure::Failure;
 
 thread_local! {
     static TYPED: Cell<bool> = const { Cell::new(false) };
+    static SHELL: RefCell<Vec<(OsString, OsString)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// What a command needs.
@@ -62,10 +64,26 @@ pub fn free() -> bool {
     TYPED.get() || person::enclosed(enclosure::marked()).is_none()
 }
 
-/// Carries out what a person typed at a prompt of ours.
-pub fn as_typed<T>(action: impl FnOnce() -> T) -> T {
-    let before = TYPED.replace(true);
+/// Carries out what a person typed at a prompt of ours, with these variables of the shell behind it.
+pub fn as_typed<T>(shell: Vec<(OsString, OsString)>, action: impl FnOnce() -> T) -> T {
+    let before = (TYPED.replace(true), SHELL.replace(shell));
     let result = action();
-    TYPED.set(before);
+    TYPED.set(before.0);
+    SHELL.replace(before.1);
     result
+}
+
+/// The variables of the shell at whose prompt this was typed that are taken over; for programs that are
+/// started on the person's behalf.
+pub fn shell_variables() -> Vec<(OsString, OsString)> {
+    SHELL.with_borrow(Clone::clone)
+}
+
+/// A variable, as the shell has it at whose prompt this was typed, else our own.
+pub fn variable(name: &str) -> Option<OsString> {
+    let told = SHELL.with_borrow(|shell| {
+        let found = shell.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone())
+    });
+    told.or_else(|| std::env::var_os(name))
 }

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use crate::authority;
+
 /// Writes text to standard output; whoever closed the pipe has seen enough.
 pub fn print(text: &str) -> io::Result<()> {
     write(text.as_bytes())
@@ -25,8 +27,8 @@ pub fn try_write(bytes: &[u8]) -> io::Result<()> {
 /// Whether standard output takes colours.
 pub fn colours() -> bool {
     use std::io::IsTerminal;
-    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let set = |name: &str| authority::variable(name).is_some_and(|value| !value.is_empty());
     io::stdout().is_terminal()
         && !set("NO_COLOR")
-        && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+        && authority::variable("TERM").is_some_and(|term| term != "dumb")
 }

@@ -55,6 +55,8 @@ pub struct Submission<'a> {
     pub names: &'a Names,
     /// Names the functions of the shell; asked of the engine as well.
     pub functions: &'a dyn Fn() -> Vec<OsString>,
+    /// What the shell has exported; asked of the engine as well.
+    pub variables: &'a dyn Fn() -> Vec<(OsString, OsString)>,
     /// The process id of the engine.
     pub engine: i32,
     /// Puts the terminal into line mode; to be called before anybody is asked on it.

@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use substrate_broker::env::is_taken_over;
 use substrate_broker::person;
 use substrate_broker::{Answer, Evaluation, Input, Origin, Request};
 use substrate_policy::terms::{Place, WorldSpec};
@@ -32,8 +33,14 @@ use crate::watch::Watch;
 /// What Substrate's own commands do at the prompt.
 pub trait OwnCommands {
     /// Carries out a whole line that only the front end may carry out, such as an approval; `None`
-    /// for every other line.
-    fn carry_out(&self, session: &Session, line: &[u8], cwd: &Path) -> Option<Ending>;
+    /// for every other line. `variables` are those of the shell that it may take over.
+    fn carry_out(
+        &self,
+        session: &Session,
+        line: &[u8],
+        cwd: &Path,
+        variables: &dyn Fn() -> Vec<(OsString, OsString)>,
+    ) -> Option<Ending>;
 
     /// Words that can stand in place of the last one given, if the first names Substrate.
     fn complete(&self, session: &Session, words: &[OsString]) -> Vec<OsString>;
@@ -202,7 +209,14 @@ impl Gate for PromptGate<'_> {
         if submission.line.trim_ascii_start().starts_with(b"substrate") {
             (submission.line_mode)();
         }
-        if let Some(ending) = own.carry_out(self.session, submission.line, submission.cwd) {
+        let held = self.quarters.world().is_some();
+        let variables = || {
+            let mut all = (submission.variables)();
+            all.retain(|(name, value)| is_taken_over(name.as_bytes(), value.as_bytes(), held));
+            all
+        };
+        let carried = own.carry_out(self.session, submission.line, submission.cwd, &variables);
+        if let Some(ending) = carried {
             return told(ending.status());
         }
         let aliases = bytes(&submission.names.aliases);

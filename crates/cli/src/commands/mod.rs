@@ -98,8 +98,14 @@ pub fn run(arguments: &[OsString]) -> Ending {
 pub struct AtThePrompt;
 
 impl OwnCommands for AtThePrompt {
-    fn carry_out(&self, session: &Session, line: &[u8], cwd: &Path) -> Option<Ending> {
-        typed(session, line, cwd)
+    fn carry_out(
+        &self,
+        session: &Session,
+        line: &[u8],
+        cwd: &Path,
+        variables: &dyn Fn() -> Vec<(OsString, OsString)>,
+    ) -> Option<Ending> {
+        typed(session, line, cwd, variables)
     }
 
     fn complete(&self, session: &Session, words: &[OsString]) -> Vec<OsString> {
@@ -109,7 +115,12 @@ impl OwnCommands for AtThePrompt {
 
 /// Carries out a whole line that a person typed at a prompt of ours, when it is one of Substrate's own
 /// commands: there he may approve, trust and change what nothing below the session may.
-fn typed(session: &Session, line: &[u8], cwd: &Path) -> Option<Ending> {
+fn typed(
+    session: &Session,
+    line: &[u8],
+    cwd: &Path,
+    variables: &dyn Fn() -> Vec<(OsString, OsString)>,
+) -> Option<Ending> {
     let context = Context::new(&session.broker);
     let words = analyse(line, &context).plain?;
     let words: Vec<OsString> = words.into_iter().map(OsString::from_vec).collect();
@@ -125,7 +136,7 @@ fn typed(session: &Session, line: &[u8], cwd: &Path) -> Option<Ending> {
     let before = std::env::current_dir();
     let moved = std::env::set_current_dir(cwd);
     let ending = match moved {
-        Ok(()) => process_group::interruptible(|| authority::as_typed(|| run(&words))),
+        Ok(()) => process_group::interruptible(|| authority::as_typed(variables(), || run(&words))),
         Err(_) => return None,
     };
     if let Ok(before) = before {

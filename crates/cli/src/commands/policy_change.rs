@@ -168,7 +168,7 @@ fn edit_draft(
 }
 
 fn open_editor(path: &Path) -> Result<(), Failure> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let set = |name: &str| authority::variable(name).filter(|value| !value.is_empty());
     let editor = set("VISUAL")
         .or_else(|| set("EDITOR"))
         .unwrap_or_else(|| OsString::from("vi"));
@@ -178,6 +178,7 @@ fn open_editor(path: &Path) -> Result<(), Failure> {
         .arg("exec $0 \"$1\"")
         .arg(&editor)
         .arg(path)
+        .envs(authority::shell_variables())
         .status();
     match status {
         Ok(status) if status.success() => Ok(()),

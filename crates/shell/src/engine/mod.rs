@@ -512,6 +512,26 @@ impl Engine {
             .collect()
     }
 
+    /// The variables that the engine has exported.
+    pub fn variables(&mut self) -> Vec<(OsString, OsString)> {
+        let answer = self.ask(&[b"__substrate_variables"], Duration::from_secs(2));
+        let answer = answer.unwrap_or_default();
+        let split = |entry: &[u8]| {
+            let at = entry.iter().position(|&byte| byte == b'=')?;
+            let (name, value) = entry.split_at(at);
+            let value = value.get(1..).unwrap_or_default();
+            Some((
+                OsString::from_vec(name.to_vec()),
+                OsString::from_vec(value.to_vec()),
+            ))
+        };
+        answer
+            .split(|&byte| byte == 0)
+            .filter_map(split)
+            .filter(|(name, _)| !name.as_bytes().starts_with(b"__substrate_"))
+            .collect()
+    }
+
     /// The aliases that the engine knows, asked once per line.
     pub fn names(&mut self) -> &Names {
         if self.names.is_none() {

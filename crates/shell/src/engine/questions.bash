@@ -15,6 +15,13 @@ __substrate_names() {
   \builtin alias -p
 }
 
+__substrate_variables() {
+  local __substrate_a
+  while \builtin read -r __substrate_a; do
+    \builtin printf '%s=%s\0' "$__substrate_a" "${!__substrate_a}"
+  done < <(\builtin compgen -e)
+}
+
 __substrate_functions() {
   \builtin compgen -A function
 }

@@ -472,6 +472,7 @@ impl Session<'_, '_> {
             cwd: &cwd,
             names: &names,
             functions: &|| shared.engine.borrow_mut().functions(),
+            variables: &|| shared.engine.borrow_mut().variables(),
             engine: process,
             line_mode: &|| console.restore(),
         };

@@ -98,14 +98,17 @@ fn start() -> Option<Child> {
     if !authority::free() {
         return None;
     }
-    let chosen = std::env::var_os("PAGER").unwrap_or_else(|| OsString::from("less"));
+    let chosen = authority::variable("PAGER").unwrap_or_else(|| OsString::from("less"));
     let text = chosen.to_str()?;
     let mut words = text.split_ascii_whitespace();
     let program = words.next().filter(|program| *program != "cat")?;
     let mut command = Command::new(program);
-    command.args(words).stdin(Stdio::piped());
+    command
+        .args(words)
+        .envs(authority::shell_variables())
+        .stdin(Stdio::piped());
     // Colours pass through, and `less` leaves the text on the screen.
-    if std::env::var_os("LESS").is_none() {
+    if authority::variable("LESS").is_none() {
         command.env("LESS", "FRX");
     }
     command.spawn().ok()
