@@ -385,7 +385,7 @@ fn with_attributes(mut hash: Sha256, own: &Attributes) -> [u8; 32] {
 
 /// Reads until the buffer is full, `left` bytes were read or the file ends. Knowing the length
 /// saves the call that only says that nothing is left.
-fn fill(file: &mut File, buffer: &mut [u8], left: u64) -> io::Result<usize> {
+pub(crate) fn fill(file: &mut File, buffer: &mut [u8], left: u64) -> io::Result<usize> {
     let want = usize::try_from(left).map_or(buffer.len(), |n| n.min(buffer.len()));
     let mut filled = 0;
     while filled < want {

@@ -1,7 +1,7 @@
 //! Shows the changes of a result: in a few words, with counts, as a patch, as JSON.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use substrate_sys::{at, openat2};
 use substrate_trace::json::Json;
 use thiserror::Error;
 
+use crate::compare::fill;
 use crate::copy::open_own;
 use crate::diff::{self, ChangeKind, DiffError, Found, OnProgress, base_of, host_path};
 use crate::entry::{Entry, NodeKind};
@@ -24,6 +25,10 @@ const TEXT_LIMIT: u64 = 1 << 20;
 const PROBE: usize = 8000;
 /// Comparing two texts that have nothing in common must not take for ever.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// Names whose content is read together.
+const TOLD_AT_ONCE: usize = 1024;
+/// Fewer names than this are not worth a second thread.
+const WORTH_A_THREAD: usize = 48;
 
 /// Why changes could not be shown.
 #[derive(Debug, Error)]
@@ -198,13 +203,37 @@ pub fn stat(
     progress: OnProgress<'_>,
 ) -> Result<Totals, ShowError> {
     let mut totals = Totals::default();
-    each(pending, progress, &mut |sides, found, first| {
-        totals.add(sides.root.held, found);
-        if first {
+    let mut waiting: Vec<Found> = Vec::new();
+    let mut last = None;
+    // What the names hold is read by two threads, so it is done for many at once.
+    let mut write = |waiting: &mut Vec<Found>| -> io::Result<()> {
+        let Some(number) = waiting.first().map(|found| found.root) else {
+            return Ok(());
+        };
+        let sides = open_sides(&pending.meta().roots[number])?;
+        if last.replace(number) != Some(number) {
             root_line(sides.root, &paint, out)?;
         }
-        stat_line(sides, found, &paint, out)
+        for (found, told) in waiting.iter().zip(tell_all(&sides, waiting)) {
+            stat_line(found, &told, &paint, out)?;
+        }
+        waiting.clear();
+        Ok(())
+    };
+    let mut failed: io::Result<()> = Ok(());
+    diff::visit(pending, progress, &mut |found| {
+        if failed.is_err() {
+            return;
+        }
+        totals.add(pending.meta().roots[found.root].held, &found);
+        let other_root = waiting.first().is_some_and(|one| one.root != found.root);
+        if other_root || waiting.len() >= TOLD_AT_ONCE {
+            failed = write(&mut waiting);
+        }
+        waiting.push(found);
     })?;
+    failed?;
+    write(&mut waiting)?;
     Ok(totals)
 }
 
@@ -221,7 +250,7 @@ pub fn patch(
         if first {
             root_line(sides.root, &paint, out)?;
         }
-        patch_one(sides, found, &paint, out)
+        patch_one(&mut Reader::new(sides), found, &paint, out)
     })?;
     Ok(totals)
 }
@@ -338,39 +367,68 @@ enum Body {
     Unreadable(u64),
 }
 
-impl Sides<'_> {
-    fn body(&self, change: &Change, old: bool) -> Body {
+/// Reads what names hold on both sides. Names come in order, so that one directory serves many.
+struct Reader<'a> {
+    host: Folder<'a>,
+    upper: Folder<'a>,
+}
+
+/// The directory below a side that was last read from.
+struct Folder<'a> {
+    side: &'a OwnedFd,
+    last: Option<(PathBuf, OwnedFd)>,
+}
+
+impl Folder<'_> {
+    fn open(&mut self, path: &Path) -> io::Result<&OwnedFd> {
+        if self.last.as_ref().is_none_or(|(known, _)| known != path) {
+            let dir = openat2::dir_beneath(self.side, path)?;
+            self.last = Some((path.to_owned(), dir));
+        }
+        match &self.last {
+            Some((_, dir)) => Ok(dir),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+impl<'a> Reader<'a> {
+    fn new(sides: &'a Sides<'_>) -> Self {
+        let folder = |side| Folder { side, last: None };
+        Self {
+            host: folder(&sides.host),
+            upper: folder(&sides.upper),
+        }
+    }
+
+    fn body(&mut self, change: &Change, old: bool) -> Body {
         let (side, entry) = match old {
-            true => (&self.host, change.old),
-            false => (&self.upper, change.new),
+            true => (&mut self.host, change.old),
+            false => (&mut self.upper, change.new),
         };
         let Some(entry) = entry else {
             return Body::None;
         };
         let parent = change.path.parent().unwrap_or(Path::new(""));
         let name = change.path.file_name().unwrap_or_default();
-        read_body(side, parent, name, &entry, old).unwrap_or(Body::Unreadable(entry.size))
+        side.open(parent)
+            .and_then(|dir| read_body(dir, name, &entry, old))
+            .unwrap_or(Body::Unreadable(entry.size))
     }
 }
 
-fn read_body(
-    side: &OwnedFd,
-    parent: &Path,
-    name: &OsStr,
-    entry: &Entry,
-    old: bool,
-) -> io::Result<Body> {
-    let dir = openat2::dir_beneath(side, parent)?;
+fn read_body(dir: &OwnedFd, name: &OsStr, entry: &Entry, old: bool) -> io::Result<Body> {
     match entry.kind {
         NodeKind::Symlink => Ok(Body::Link(at::readlink(dir, name)?)),
         NodeKind::File if entry.size > TEXT_LIMIT => Ok(Body::Large(entry.size)),
         NodeKind::File => {
-            let file = match old {
+            let mut file = match old {
                 true => at::open_read(dir, name)?,
                 false => open_own(dir, name, entry.mode)?,
             };
-            let mut text = Vec::new();
-            file.take(TEXT_LIMIT + 1).read_to_end(&mut text)?;
+            let mut text = vec![0; entry.size as usize];
+            let length = fill(&mut file, &mut text, entry.size)?;
+            text.truncate(length);
             if text[..text.len().min(PROBE)].contains(&0) {
                 return Ok(Body::Binary(text.len() as u64));
             }
@@ -428,12 +486,57 @@ fn root_line(root: &Root, paint: &Paint, out: &mut dyn Write) -> io::Result<()> 
     paint.line(out, paint.header, &text)
 }
 
-fn stat_line(
-    sides: &Sides<'_>,
-    found: &Found,
-    paint: &Paint,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+/// What a line of `--stat` says besides the name.
+enum Told {
+    /// Which of its fields changed.
+    Fields,
+    /// Where a symlink led, and where it leads.
+    Links(Option<OsString>, OsString),
+    /// Lines that were added and removed.
+    Lines(usize, usize),
+    /// From which length to which.
+    Sizes,
+    /// No more than that.
+    Nothing,
+}
+
+/// Finds out what is to be told about names of one root, in their order.
+fn tell_all(sides: &Sides<'_>, all: &[Found]) -> Vec<Told> {
+    let tell_some = |some: &[Found]| -> Vec<Told> {
+        let mut reader = Reader::new(sides);
+        some.iter()
+            .map(|found| tell(&mut reader, &found.change))
+            .collect()
+    };
+    if all.len() < WORTH_A_THREAD {
+        return tell_some(all);
+    }
+    let (first, second) = all.split_at(all.len() / 2);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| tell_some(second));
+        let mut told = tell_some(first);
+        told.extend(other.join().unwrap_or_else(|_| tell_some(second)));
+        told
+    })
+}
+
+fn tell(reader: &mut Reader<'_>, change: &Change) -> Told {
+    if change.kind == ChangeKind::Meta {
+        return Told::Fields;
+    }
+    match (reader.body(change, true), reader.body(change, false)) {
+        (Body::Link(old), Body::Link(new)) => Told::Links(Some(old), new),
+        (Body::None, Body::Link(target)) => Told::Links(None, target),
+        (Body::None, Body::None) => Told::Nothing,
+        (old @ (Body::Text(_) | Body::None), new @ (Body::Text(_) | Body::None)) => {
+            let (added, removed) = line_counts(text_of(&old), text_of(&new));
+            Told::Lines(added, removed)
+        }
+        _ => Told::Sizes,
+    }
+}
+
+fn stat_line(found: &Found, told: &Told, paint: &Paint, out: &mut dyn Write) -> io::Result<()> {
     let change = &found.change;
     let letter = match change.kind {
         ChangeKind::Created => 'A',
@@ -448,9 +551,8 @@ fn stat_line(
     if change.is_dir() {
         write!(out, "/")?;
     }
-    let (old, new) = (sides.body(change, true), sides.body(change, false));
-    match (&old, &new) {
-        _ if change.kind == ChangeKind::Meta => {
+    match told {
+        Told::Fields => {
             write!(
                 out,
                 " | {}",
@@ -460,24 +562,21 @@ fn stat_line(
                 write!(out, " {:04o} -> {:04o}", old.mode, new.mode)?;
             }
         }
-        (Body::Link(old), Body::Link(new)) => {
-            write!(out, " | ")?;
-            paint.text(out, &quoted(old))?;
+        Told::Links(old, new) => {
+            if let Some(old) = old {
+                write!(out, " | ")?;
+                paint.text(out, &quoted(old))?;
+            }
             write!(out, " -> ")?;
             paint.text(out, &quoted(new))?;
         }
-        (Body::None, Body::Link(target)) => {
-            write!(out, " -> ")?;
-            paint.text(out, &quoted(target))?;
-        }
-        (Body::Text(_) | Body::None, Body::Text(_)) | (Body::Text(_), Body::None) => {
-            let (added, removed) = line_counts(text_of(&old), text_of(&new));
+        Told::Lines(added, removed) => {
             let (plus, minus) = (paint.added, paint.removed);
             let reset = paint.reset;
             write!(out, " | {plus}+{added}{reset} {minus}-{removed}{reset}")?;
         }
-        (Body::None, Body::None) => {}
-        _ => {
+        Told::Nothing => {}
+        Told::Sizes => {
             let size = |entry: Option<Entry>| entry.map_or(0, |e| e.size);
             let (from, to) = (human(size(change.old)), human(size(change.new)));
             write!(out, " | {from} -> {to}")?;
@@ -511,14 +610,46 @@ fn compared<'a>(old: &'a [u8], new: &'a [u8]) -> TextDiff<'a, 'a, [u8]> {
     TextDiff::configure().timeout(PATIENCE).diff_lines(old, new)
 }
 
+/// How many lines came and went. Most changes leave the beginning and the end of a text as they
+/// were, and what is left in between often is on one side only.
 fn line_counts(old: &[u8], new: &[u8]) -> (usize, usize) {
+    // A carriage return may end a line too.
+    if old.contains(&b'\r') || new.contains(&b'\r') {
+        return compared_lines(old, new);
+    }
+    let same = std::iter::zip(old, new).take_while(|(a, b)| a == b).count();
+    let start = old[..same].iter().rposition(|byte| *byte == b'\n');
+    let start = start.map_or(0, |at| at + 1);
+    let (old, new) = (&old[start..], &new[start..]);
+    let ends = std::iter::zip(old.iter().rev(), new.iter().rev());
+    let same = ends.take_while(|(a, b)| a == b).count();
+    let tail = &old[old.len() - same..];
+    // Only whole lines: what stands before the first line end in there may belong to another line.
+    let end = match tail.iter().position(|byte| *byte == b'\n') {
+        Some(at) => tail.len() - at - 1,
+        None => 0,
+    };
+    let (old, new) = (&old[..old.len() - end], &new[..new.len() - end]);
+    match (old.is_empty(), new.is_empty()) {
+        (true, _) => (lines_of(new), 0),
+        (_, true) => (0, lines_of(old)),
+        _ => compared_lines(old, new),
+    }
+}
+
+fn lines_of(text: &[u8]) -> usize {
+    let ends = text.iter().filter(|byte| **byte == b'\n').count();
+    ends + usize::from(text.last().is_some_and(|byte| *byte != b'\n'))
+}
+
+fn compared_lines(old: &[u8], new: &[u8]) -> (usize, usize) {
     let diff = compared(old, new);
     let count = |tag| diff.iter_all_changes().filter(|c| c.tag() == tag).count();
     (count(ChangeTag::Insert), count(ChangeTag::Delete))
 }
 
 fn patch_one(
-    sides: &Sides<'_>,
+    reader: &mut Reader<'_>,
     found: &Found,
     paint: &Paint,
     out: &mut dyn Write,
@@ -537,23 +668,23 @@ fn patch_one(
             ..change.clone()
         };
         patch_plain(
-            sides,
+            reader,
             &half(change.old, None, ChangeKind::Deleted),
             paint,
             out,
         )?;
         return patch_plain(
-            sides,
+            reader,
             &half(None, change.new, ChangeKind::Created),
             paint,
             out,
         );
     }
-    patch_plain(sides, change, paint, out)
+    patch_plain(reader, change, paint, out)
 }
 
 fn patch_plain(
-    sides: &Sides<'_>,
+    reader: &mut Reader<'_>,
     change: &Change,
     paint: &Paint,
     out: &mut dyn Write,
@@ -605,7 +736,7 @@ fn patch_plain(
     if change.kind == ChangeKind::Meta {
         return Ok(());
     }
-    let (old, new) = (sides.body(change, true), sides.body(change, false));
+    let (old, new) = (reader.body(change, true), reader.body(change, false));
     let as_text = |body: &Body| match body {
         Body::Text(text) => Some(text.clone()),
         Body::Link(target) => Some(target.as_bytes().to_vec()),
@@ -727,5 +858,41 @@ pub fn human(bytes: u64) -> String {
     match unit {
         0 => format!("{bytes} B"),
         _ => format!("{value:.1} {}", UNITS[unit]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_counted_as_a_whole_comparison_counts_them() {
+        let texts: [&[u8]; 14] = [
+            b"",
+            b"\n",
+            b"a",
+            b"a\n",
+            b"a\nb",
+            b"a\nb\n",
+            b"a\nb\nc\n",
+            b"b\n",
+            b"xb\n",
+            b"a\nx\nb\n",
+            b"a\na\na\n",
+            b"a\na\n",
+            b"\n\na\n",
+            b"a\rb\r\nc\n",
+        ];
+        for old in texts {
+            for new in texts {
+                let shown = || format!("{:?} {:?}", old.escape_ascii(), new.escape_ascii());
+                assert_eq!(
+                    line_counts(old, new),
+                    compared_lines(old, new),
+                    "{}",
+                    shown()
+                );
+            }
+        }
     }
 }
