@@ -10,7 +10,7 @@ pub use crate::child::{Need, Parameter, Slot, Stage, Step};
 use crate::control::{self, Kind, Message};
 use crate::namespace::{self, Namespaces, Side};
 pub use crate::request::{MAX_COMMAND_FDS, Parts};
-use crate::{child, pidfd, request};
+use crate::{child, pidfd, process_group, request};
 
 /// Enough for the few calls between clone and exec.
 const STACK: usize = 64 * 1024;
@@ -94,8 +94,19 @@ pub struct Launched {
     pub exports: Vec<(usize, OwnedFd)>,
 }
 
+/// A world whose first process is taking its steps.
+#[derive(Debug)]
+pub struct Launching {
+    init: Init,
+}
+
 /// Makes the world that a plan describes.
 pub fn launch(plan: &Plan) -> Result<Launched, LaunchError> {
+    begin(plan)?.finish()
+}
+
+/// Sets the first process of a world on its way, which leaves time for other things.
+pub fn begin(plan: &Plan) -> Result<Launching, LaunchError> {
     let own = |what| move |error| LaunchError::Own(what, error);
     let (control, theirs) = control::pair().map_err(own("make the control socket"))?;
     let null = File::options()
@@ -144,36 +155,56 @@ pub fn launch(plan: &Plan) -> Result<Launched, LaunchError> {
             .send(init.control.as_fd(), &[])
             .map_err(|_| LaunchError::Died)?;
     }
-    let (mut missing, mut exports) = (Vec::new(), Vec::new());
-    loop {
-        let received =
-            control::receive(init.control.as_fd()).map_err(own("hear from the world"))?;
-        let Some(mut received) = received else {
-            return Err(LaunchError::Died);
-        };
-        let message = received.message;
-        let number = message.a as usize;
-        let error = io::Error::from_raw_os_error(message.b);
-        match message.kind {
-            Kind::Ready => break,
-            Kind::Missing => missing.push(Missing { number, error }),
-            Kind::Export => {
-                exports.extend(received.fds[0].take().map(|fd| (number, fd)));
-            }
-            _ => {
-                return Err(LaunchError::Step {
-                    number,
-                    detail: message.id,
-                    error,
-                });
+    Ok(Launching { init })
+}
+
+impl Launching {
+    /// Waits until a descriptor can be read; false when the world has something to say first.
+    pub fn comes_first(&self, fd: BorrowedFd<'_>) -> io::Result<bool> {
+        loop {
+            match process_group::readable(&[fd, self.init.control.as_fd()], None)?.as_slice() {
+                [true, _] => return Ok(true),
+                [_, true] => return Ok(false),
+                // Interrupted.
+                _ => {}
             }
         }
     }
-    Ok(Launched {
-        init,
-        missing,
-        exports,
-    })
+
+    /// Waits until the world is ready for commands.
+    pub fn finish(self) -> Result<Launched, LaunchError> {
+        let Launching { init } = self;
+        let (mut missing, mut exports) = (Vec::new(), Vec::new());
+        loop {
+            let received = control::receive(init.control.as_fd())
+                .map_err(|error| LaunchError::Own("hear from the world", error))?;
+            let Some(mut received) = received else {
+                return Err(LaunchError::Died);
+            };
+            let message = received.message;
+            let number = message.a as usize;
+            let error = io::Error::from_raw_os_error(message.b);
+            match message.kind {
+                Kind::Ready => break,
+                Kind::Missing => missing.push(Missing { number, error }),
+                Kind::Export => {
+                    exports.extend(received.fds[0].take().map(|fd| (number, fd)));
+                }
+                _ => {
+                    return Err(LaunchError::Step {
+                        number,
+                        detail: message.id,
+                        error,
+                    });
+                }
+            }
+        }
+        Ok(Launched {
+            init,
+            missing,
+            exports,
+        })
+    }
 }
 
 fn write_maps(pid: i32, maps: &Maps) -> io::Result<()> {

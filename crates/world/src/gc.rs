@@ -294,7 +294,8 @@ fn throw_away(pending: &mut Pending) -> Result<(), PendingError> {
     erase(pending.dir())
 }
 
-/// Removes the description last, so that what is left over after a crash is found again.
+/// Removes the description last, so that what is left over after a crash is found again; what
+/// says that it was thrown away must not go before it.
 fn erase(dir: &Path) -> Result<(), PendingError> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -305,7 +306,8 @@ fn erase(dir: &Path) -> Result<(), PendingError> {
     for entry in entries {
         let entry = entry.map_err(io_error("list", dir))?;
         match entry.file_name().to_str() {
-            Some("meta.json") => last.push(entry.path()),
+            Some("meta.json") => last.insert(0, entry.path()),
+            Some(pending::DISCARDED) => last.push(entry.path()),
             _ => remove_path(&entry.path()).map_err(io_error("remove", &entry.path()))?,
         }
     }

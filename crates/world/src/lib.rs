@@ -15,6 +15,7 @@ pub mod gc;
 pub mod guard;
 mod held;
 mod journal;
+mod kernel_file;
 pub mod layout;
 pub mod limits;
 pub mod linux;

@@ -213,7 +213,13 @@ impl Group {
         self.dirs
             .iter()
             .map(|(_, dir)| {
-                let path = dir.join("cgroup.procs");
+                // Moving a thread that says `0` is the only way in for which the kernel does
+                // not hold up every fork and exit on the machine; that takes milliseconds.
+                let one = match self.v2 {
+                    true => "cgroup.procs",
+                    false => "tasks",
+                };
+                let path = dir.join(one);
                 let file = File::options().write(true).open(&path);
                 file.map(OwnedFd::from).map_err(|e| (path, e))
             })

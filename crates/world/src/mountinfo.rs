@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use crate::kernel_file;
+
 /// One mount, as `/proc/self/mountinfo` tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
@@ -28,7 +30,10 @@ pub struct Mount {
 
 /// All mounts that this process can see, in the order they were made.
 pub fn read() -> io::Result<Vec<Mount>> {
-    Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
+    Ok(parse(&kernel_file::read(
+        "/proc/self/mountinfo",
+        usize::MAX,
+    )?))
 }
 
 /// Understands the text of a mountinfo file; lines that are not whole are left out.

@@ -2,7 +2,7 @@
 //!
 //! `<home>/worlds/<wld_id>/meta.json` says where the result came from and where its
 //! writes lie; the writes themselves are below it, one numbered directory a root. How the
-//! command ended is told by a symlink beside it: replacing a file makes some file systems
+//! command ended, and that the result was thrown away, is told by symlinks beside it: replacing a file makes some file systems
 //! write it out at once, and every isolated command would wait for that; a symlink is whole or
 //! not there, and has room on a full disk.
 
@@ -16,12 +16,15 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::entry::Moment;
+use crate::kernel_file;
 use crate::manifest;
 use crate::wire;
 
 const META: &str = "meta.json";
 const EXIT: &str = "exit";
 const NO_EXIT: &str = "-";
+/// Its being there says that the result was thrown away.
+pub(crate) const DISCARDED: &str = "discarded";
 
 /// What went wrong with a pending result.
 #[derive(Debug, Error)]
@@ -179,7 +182,7 @@ impl Owner {
 
 /// When a process started; `None` if there is none or it is only waiting to be reaped.
 fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = kernel_file::read(format!("/proc/{pid}/stat"), usize::MAX).ok()?;
     // The name in parentheses may hold anything, so count from its end.
     let rest = &stat[stat.iter().rposition(|&b| b == b')')? + 1..];
     let mut fields = std::str::from_utf8(rest).ok()?.split_ascii_whitespace();
@@ -463,6 +466,9 @@ impl Pending {
             pending.meta.state = State::Finished;
             pending.meta.exit = exit;
         }
+        if fs::symlink_metadata(dir.join(DISCARDED)).is_ok() {
+            pending.meta.state = State::Discarded;
+        }
         Ok(pending)
     }
 
@@ -550,7 +556,11 @@ impl Pending {
     /// Notes that the result is thrown away. Should a power failure undo that, it is there again.
     pub(crate) fn forsake(&mut self) -> Result<(), PendingError> {
         self.meta.state = State::Discarded;
-        self.save(false)
+        let path = self.dir.join(DISCARDED);
+        match symlink(NO_EXIT, &path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other.map_err(io_error("write", &path)),
+        }
     }
 
     fn save(&mut self, durable: bool) -> Result<(), PendingError> {

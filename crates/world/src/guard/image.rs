@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
@@ -230,13 +230,6 @@ impl Images {
 /// Opens for reading what is open as a handle.
 pub(super) fn reopen(handle: &impl AsRawFd) -> io::Result<File> {
     File::open(format!("/proc/self/fd/{}", handle.as_raw_fd()))
-}
-
-/// The content of a file of the kernel's, which says 0 for its length.
-pub(super) fn read_whole(path: &str, limit: u64) -> io::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    File::open(path)?.take(limit).read_to_end(&mut content)?;
-    Ok(content)
 }
 
 #[cfg(test)]

@@ -8,19 +8,20 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::thread;
 
 use substrate_sys::notify::{Call, Ready};
 use substrate_sys::tracee::{Stop, Tracee};
 
 use super::look::{Asked, Finder, Found, Program, Unread, View};
-use super::{ExecVerdict, ProgramStart, Shared, image, say};
+use super::{ExecVerdict, ProgramStart, Shared, say};
+use crate::kernel_file;
 
 /// Most questions that wait for a person at once; more is a flood, not a question.
 const MOST_QUESTIONS: usize = 16;
 /// More than all arguments of a process can be.
-const CMDLINE_LIMIT: u64 = 16 << 20;
+const CMDLINE_LIMIT: usize = 16 << 20;
 
 const EACCES: i32 = 13;
 
@@ -44,6 +45,11 @@ pub(super) fn add_worker(shared: &Arc<Shared>) -> io::Result<()> {
 
 fn work(shared: &Arc<Shared>) {
     while let Some(call) = next(shared) {
+        if shared.is_first(call.thread) {
+            // Nothing to judge, and most worlds start nothing else.
+            shared.listener.pass(&call);
+            continue;
+        }
         if Shared::take(&shared.idle) == 0 && may_grow(shared) {
             // One worker less is slower, not weaker.
             let _ = add_worker(shared);
@@ -59,7 +65,9 @@ fn work(shared: &Arc<Shared>) {
 /// One worker for each processor, besides those that wait for a person.
 fn may_grow(shared: &Shared) -> bool {
     let busy = shared.workers.load(Ordering::Acquire) - shared.asking.load(Ordering::Acquire);
-    busy < thread::available_parallelism().map_or(2, |n| n.get().max(2))
+    // Asking reads files of the machine's control groups.
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    busy < *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(2, |n| n.get().max(2)))
 }
 
 fn next(shared: &Shared) -> Option<Call> {
@@ -118,10 +126,6 @@ fn handle(shared: &Arc<Shared>, call: &Call) {
         call,
         given: false,
     };
-    if shared.is_first(call.thread) {
-        answer.pass();
-        return;
-    }
     let (asked, cwd, view) = match read(shared, call) {
         Ok(read) => read,
         Err(Unread::Errno(errno)) => return answer.fail(errno),
@@ -223,7 +227,7 @@ fn in_place(shared: &Arc<Shared>, process: i32, judged: &ProgramStart<'_>) -> Re
     };
     let program = Program::running(process, &shared.images).map_err(unread)?;
     let words =
-        image::read_whole(&format!("/proc/{process}/cmdline"), CMDLINE_LIMIT).map_err(unread)?;
+        kernel_file::read(format!("/proc/{process}/cmdline"), CMDLINE_LIMIT).map_err(unread)?;
     let expected = match &judged.interpreter {
         Some((program, argv)) => Some((program, argv)),
         None => judged
