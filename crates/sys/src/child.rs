@@ -68,6 +68,8 @@ pub enum Step {
     ChangeTree(Slot, Change),
     /// Changes the mount at a path.
     ChangeAt(CString, Change),
+    /// Hands a detached tree to the parent.
+    HandOut(Slot),
     /// Puts a detached tree in place.
     Attach(Slot, CString),
     /// Covers a path with a detached tree; a path that is gone needs no cover.
@@ -332,6 +334,7 @@ fn run(
         Step::CheckWritable(slot) => mount::check_writable(held(slots, *slot)?)?,
         Step::ChangeTree(slot, change) => mount::change_tree(held(slots, *slot)?, *change)?,
         Step::ChangeAt(path, change) => mount::change_at(path, *change)?,
+        Step::HandOut(slot) => return Ok(slots.get_mut(*slot).ok_or_else(missing)?.take()),
         Step::Attach(slot, path) => {
             mount::attach(held(slots, *slot)?, path)?;
             *slots.get_mut(*slot).ok_or_else(missing)? = None;

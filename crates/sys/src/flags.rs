@@ -8,5 +8,13 @@ pub const O_CLOEXEC: i32 = libc::O_CLOEXEC;
 pub const O_APPEND: i32 = libc::O_APPEND;
 /// Do not wait for the other side of a FIFO, or for data.
 pub const O_NONBLOCK: i32 = libc::O_NONBLOCK;
+/// A terminal that is opened does not become the controlling one.
+pub const O_NOCTTY: i32 = libc::O_NOCTTY;
+/// The part of the flags that tells reading and writing.
+pub const O_ACCMODE: i32 = libc::O_ACCMODE;
+/// Opened for reading only.
+pub const O_RDONLY: i32 = libc::O_RDONLY;
+/// Opened for writing only.
+pub const O_WRONLY: i32 = libc::O_WRONLY;
 /// Only a handle: nothing can be read or written through it.
 pub const O_PATH: i32 = libc::O_PATH;

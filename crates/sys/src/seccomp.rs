@@ -84,6 +84,35 @@ const FAMILIES: &[i32] = &[
     libc::AF_NETLINK,
 ];
 
+/// Calls that give a file its mode, the argument that holds the mode, and the bits that are
+/// refused in it. Directories are shared with a group by the setgid bit, and a filter cannot tell
+/// what a path or descriptor stands for; where only files are made, it is refused too.
+const MODES: &[(libc::c_long, u32, u32)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1, SETUID),
+    (libc::SYS_fchmod, 1, SETUID),
+    (libc::SYS_fchmodat, 2, SETUID),
+    (SYS_FCHMODAT2, 2, SETUID),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, 1, SETUID | SETGID),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1, SETUID | SETGID),
+    (libc::SYS_mknodat, 2, SETUID | SETGID),
+];
+
+/// Calls that may make a file: the argument with the flags; the mode is the next one.
+const OPENS: &[(libc::c_long, u32)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 1),
+    (libc::SYS_openat, 2),
+];
+
+const SYS_FCHMODAT2: libc::c_long = 452;
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
+/// Without one of these an open makes nothing, and what lies where the mode would be is no mode.
+const MAKES: u32 = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY) as u32;
+
 /// Typing into a terminal for its owner, and the console's version of the same.
 const REFUSED_IOCTLS: &[u32] = &[0x5412, 0x541c];
 
@@ -98,6 +127,8 @@ pub struct Options {
     pub refuse_internet: bool,
     /// Every program start is put to a listener.
     pub notify_exec: bool,
+    /// No file becomes one that runs with its owner's rights: where writes are real.
+    pub refuse_setid: bool,
 }
 
 /// A compiled filter.
@@ -116,6 +147,10 @@ enum Outcome {
     CheckIoctl,
     CheckUserns,
     CheckFamily,
+    /// The argument that holds a mode, and the bits that it must not have.
+    CheckMode(u32, u32),
+    /// The argument that holds the flags of an open.
+    CheckOpen(u32),
 }
 
 enum Line {
@@ -153,6 +188,16 @@ impl Filter {
         if options.notify_exec {
             put(&[libc::SYS_execve, libc::SYS_execveat], Outcome::Notify);
         }
+        if options.refuse_setid {
+            for (number, mode, bits) in MODES {
+                put(&[*number], Outcome::CheckMode(*mode, *bits));
+            }
+            for (number, flags) in OPENS {
+                put(&[*number], Outcome::CheckOpen(*flags));
+            }
+            // Its mode lies in memory, out of a filter's reach; programs fall back to openat.
+            put(&[libc::SYS_openat2], Outcome::Errno(libc::ENOSYS));
+        }
         table.sort_unstable_by_key(|(nr, _)| *nr);
 
         let mut lines = vec![
@@ -169,11 +214,7 @@ impl Filter {
             ));
         }
         search(&table, &mut lines);
-        for outcome in [
-            Outcome::CheckIoctl,
-            Outcome::CheckUserns,
-            Outcome::CheckFamily,
-        ] {
+        for outcome in checks(&table) {
             check(outcome, options, &mut lines);
         }
         for outcome in [
@@ -267,6 +308,37 @@ fn search(table: &[(u32, Outcome)], lines: &mut Vec<Line>) {
     }
 }
 
+/// The checks that calls of a table need, each once. An open ends in the check of its mode, and
+/// jumps go only forward.
+fn checks(table: &[(u32, Outcome)]) -> Vec<Outcome> {
+    let mut needed: Vec<Outcome> = Vec::new();
+    let mut modes: Vec<Outcome> = Vec::new();
+    let add = |list: &mut Vec<Outcome>, outcome| {
+        if !list.contains(&outcome) {
+            list.push(outcome);
+        }
+    };
+    for (_, outcome) in table {
+        match *outcome {
+            Outcome::CheckMode(..) => add(&mut modes, *outcome),
+            Outcome::CheckOpen(flags) => {
+                add(&mut needed, *outcome);
+                add(&mut modes, mode_of_open(flags));
+            }
+            Outcome::CheckIoctl | Outcome::CheckUserns | Outcome::CheckFamily => {
+                add(&mut needed, *outcome);
+            }
+            _ => {}
+        }
+    }
+    needed.append(&mut modes);
+    needed
+}
+
+fn mode_of_open(flags: u32) -> Outcome {
+    Outcome::CheckMode(flags + 1, SETUID | SETGID)
+}
+
 /// The few calls whose arguments decide.
 fn check(outcome: Outcome, options: Options, lines: &mut Vec<Line>) {
     let refuse = Target::To(Outcome::Errno(libc::EPERM));
@@ -288,6 +360,15 @@ fn check(outcome: Outcome, options: Options, lines: &mut Vec<Line>) {
             lines.push(Line::Load(argument(0)));
             let flag = libc::CLONE_NEWUSER as u32;
             lines.push(Line::Jump(JUMP_ANY_BIT, flag, refuse, allow));
+        }
+        Outcome::CheckMode(mode, bits) => {
+            lines.push(Line::Load(argument(mode)));
+            lines.push(Line::Jump(JUMP_ANY_BIT, bits, refuse, allow));
+        }
+        Outcome::CheckOpen(flags) => {
+            lines.push(Line::Load(argument(flags)));
+            let makes = Target::To(mode_of_open(flags));
+            lines.push(Line::Jump(JUMP_ANY_BIT, MAKES, makes, allow));
         }
         _ => {
             let refuse = Target::To(Outcome::Errno(libc::EAFNOSUPPORT));
@@ -399,12 +480,12 @@ mod tests {
     use super::*;
 
     /// Runs a program as the kernel would.
-    fn run(filter: &Filter, arch: u32, nr: u32, args: [u64; 2]) -> u32 {
+    fn run(filter: &Filter, arch: u32, nr: u32, args: impl AsRef<[u64]>) -> u32 {
         let mut data = Vec::new();
         data.extend(nr.to_le_bytes());
         data.extend(arch.to_le_bytes());
         data.extend([0; 8]);
-        data.extend(args.iter().flat_map(|a| a.to_le_bytes()));
+        data.extend(args.as_ref().iter().flat_map(|a| a.to_le_bytes()));
         let (mut at, mut a) = (0usize, 0u32);
         loop {
             let i = &filter.program[at];
@@ -478,6 +559,7 @@ mod tests {
             allow_userns: true,
             refuse_internet: true,
             notify_exec: true,
+            refuse_setid: false,
         });
         let call = |nr: libc::c_long, args| run(&filter, ARCH, nr as u32, args);
         assert_eq!(call(libc::SYS_ptrace, [0, 0]), RET_ALLOW);
@@ -490,5 +572,49 @@ mod tests {
         assert_eq!(call(libc::SYS_socket, [1, 0]), RET_ALLOW);
         assert_eq!(call(libc::SYS_execve, [0, 0]), RET_NOTIFY);
         assert_eq!(call(libc::SYS_mount, [0, 0]), errno(libc::EPERM));
+    }
+
+    #[test]
+    fn where_writes_are_real_no_file_gets_the_setuid_bit() {
+        let filter = Filter::new(Options {
+            refuse_setid: true,
+            notify_exec: true,
+            ..Options::default()
+        });
+        assert!(filter.len() < 255, "jumps are one byte");
+        let call = |nr: libc::c_long, args: &[u64]| run(&filter, ARCH, nr as u32, args);
+        let refused = errno(libc::EPERM);
+        let garbage = 0o7777;
+        assert_eq!(call(libc::SYS_chmod, &[0, 0o4755]), refused);
+        assert_eq!(
+            call(libc::SYS_chmod, &[0, 0o2755]),
+            RET_ALLOW,
+            "a directory"
+        );
+        assert_eq!(call(libc::SYS_chmod, &[0, 0o1777]), RET_ALLOW);
+        assert_eq!(call(libc::SYS_fchmod, &[3, 0o104_755]), refused);
+        assert_eq!(call(libc::SYS_fchmodat, &[3, 0, 0o4000]), refused);
+        assert_eq!(call(SYS_FCHMODAT2, &[3, 0, 0o6755, 0]), refused);
+        assert_eq!(call(SYS_FCHMODAT2, &[3, 0, 0o755, garbage]), RET_ALLOW);
+        assert_eq!(call(libc::SYS_mknodat, &[3, 0, 0o102_755]), refused);
+        assert_eq!(call(libc::SYS_mknod, &[0, 0o104_755]), refused);
+        assert_eq!(call(libc::SYS_creat, &[0, 0o2755]), refused);
+        assert_eq!(call(libc::SYS_openat2, &[3, 0, 0, 24]), errno(libc::ENOSYS));
+        let create = libc::O_CREAT as u64 | 1;
+        let unnamed = libc::O_TMPFILE as u64 | 1;
+        for flags in [create, unnamed] {
+            assert_eq!(call(libc::SYS_open, &[0, flags, 0o4755]), refused);
+            assert_eq!(call(libc::SYS_openat, &[3, 0, flags, 0o2755]), refused);
+            assert_eq!(call(libc::SYS_openat, &[3, 0, flags, 0o755]), RET_ALLOW);
+        }
+        // Nothing is made, so there is no mode.
+        let directory = libc::O_DIRECTORY as u64;
+        assert_eq!(call(libc::SYS_openat, &[3, 0, 0, garbage]), RET_ALLOW);
+        assert_eq!(call(libc::SYS_open, &[0, directory, garbage]), RET_ALLOW);
+        let without = Filter::new(Options::default());
+        assert_eq!(
+            run(&without, ARCH, libc::SYS_chmod as u32, [0, 0o4755]),
+            RET_ALLOW
+        );
     }
 }

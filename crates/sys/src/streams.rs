@@ -23,6 +23,25 @@ pub fn put_back(number: u8, before: OwnedFd) -> io::Result<()> {
     put(before.as_fd(), i32::from(number))
 }
 
+/// The flags that a descriptor was opened with, as far as they can still be told.
+pub fn opened_with(fd: BorrowedFd<'_>) -> io::Result<i32> {
+    // SAFETY: plain system call without pointers.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) } {
+        -1 => Err(io::Error::last_os_error()),
+        flags => Ok(flags),
+    }
+}
+
+/// Makes reads and writes of an open file wait, even if it was opened not to.
+pub fn wait_for_data(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = opened_with(fd)? & !libc::O_NONBLOCK;
+    // SAFETY: plain system call without pointers.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
 fn put(from: BorrowedFd<'_>, number: i32) -> io::Result<()> {
     // SAFETY: nothing in Rust owns the numbers of the standard streams; what they lead to changes
     // in one step.

@@ -36,6 +36,7 @@ mod rights;
 pub mod risk;
 pub mod sockets;
 pub mod steps;
+pub mod streams;
 mod trail;
 mod undo;
 mod walk;

@@ -1,9 +1,9 @@
 //! Worlds on Linux: the backend that the rest of Substrate talks to.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
-use std::io::{self, IsTerminal};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,11 @@ use std::time::Duration;
 
 use substrate_policy::terms::{HomeMode, Mode, WorldSpec};
 use substrate_sys::launch::{Command, End, Parts, Stage, StartError};
-use substrate_sys::{poll, process_group, terminal};
+use substrate_sys::process_group;
 use substrate_trace::{Enforced, FsDiff, Level, WorldId};
 
 use crate::backend::{
-    ExecRequest, ExecResult, Place, PolicyChange, Status, Stdio, WorldBackend, WorldError,
-    WorldHandle,
+    ExecRequest, ExecResult, Place, PolicyChange, Status, WorldBackend, WorldError, WorldHandle,
 };
 use crate::diff;
 use crate::egress::proxy::VARIABLES;
@@ -28,6 +27,7 @@ use crate::make::{self, Live, Options, Purpose};
 use crate::network::{NetReport, NetworkMaker};
 use crate::pending::Pending;
 use crate::relay::{self, Beside};
+use crate::streams::{self, Carried, Streams};
 
 /// Selects the variant with a new root.
 pub const HEAVY_VAR: &str = "SUBSTRATE_HEAVY_ISOLATION";
@@ -116,6 +116,7 @@ impl Linux {
                 .map_or_else(String::new, |span| span.to_string()),
             line: request.map_or_else(OsString::new, |request| request.line.clone()),
             cwd: request.map_or_else(|| PathBuf::from("/"), |request| request.cwd.clone()),
+            streams: request.map_or_else(Vec::new, streams::to_take),
             judge: self.judge.clone(),
             again,
         };
@@ -149,8 +150,10 @@ impl Linux {
     /// one, is the caller's to relay.
     pub fn spawn(&self, world: WorldHandle, request: &ExecRequest) -> Result<Command, WorldError> {
         let session = self.session(world)?;
-        let live = lock(&session.live);
-        start(&live, request)
+        let mut live = lock(&session.live);
+        let (command, mut carried) = start(&live, request)?;
+        live.carried.append(&mut carried);
+        Ok(command)
     }
 
     /// What really holds the world of a session.
@@ -225,7 +228,9 @@ impl Linux {
     ) -> Result<ExecResult, WorldError> {
         let signals = relay::take_signals().map_err(own("take over signals"))?;
         let mut live = self.make(spec, Placement::Isolated, Some(request), again)?;
-        let status = start(&live, request).and_then(|mut command| {
+        let mut carried = Carried::default();
+        let status = start(&live, request).and_then(|(mut command, streams)| {
+            carried = streams;
             let mut tap = |bytes: &[u8]| listen(request, bytes);
             let end = relay::run(
                 &|command, signal| live.init.signal(command, signal),
@@ -240,6 +245,7 @@ impl Linux {
         });
         // The end of the first process is the end of all others; only then is the result whole.
         live.init.kill().map_err(own("end the world"))?;
+        carried.finish();
         let report = live.network.as_mut().map(|network| network.finish());
         if let Some(pending) = live.pending.as_mut().filter(|_| again.is_none()) {
             match &status {
@@ -270,14 +276,17 @@ impl Linux {
     ) -> Result<ExecResult, WorldError> {
         let session = self.session(world)?;
         let signals = relay::take_signals().map_err(own("take over signals"))?;
-        let mut command = start(&lock(&session.live), request)?;
+        let (mut command, mut carried) = start(&lock(&session.live), request)?;
         let mut tap = |bytes: &[u8]| listen(request, bytes);
         let patience = time_of(&lock(&session.live).spec);
         let send = command_signals(&session);
         let end = relay::run(&send, &mut command, &signals, patience, &mut tap, beside);
         let (end, ran_out) = end.map_err(own("wait for the command"))?;
-        let status = (status_of(end, request)?, ran_out);
         let mut live = lock(&session.live);
+        carried.take_over_positions();
+        // What runs on in the background may still write.
+        live.carried.append(&mut carried);
+        let status = (status_of(end, request)?, ran_out);
         let report = live.network.as_mut().map(|network| network.report());
         Ok(result(&live, status, report.unwrap_or_default()))
     }
@@ -338,6 +347,7 @@ impl WorldBackend for Linux {
         lock(&self.sessions).retain(|known| known.handle != world);
         let mut live = lock(&session.live);
         live.init.kill().map_err(own("end the world"))?;
+        live.carried.finish();
         if let Some(network) = live.network.as_mut() {
             network.finish();
         }
@@ -471,7 +481,7 @@ fn compare(now: &WorldSpec, next: &WorldSpec) -> PolicyChange {
 }
 
 /// Starts a command in a world.
-fn start(live: &Live, request: &ExecRequest) -> Result<Command, WorldError> {
+fn start(live: &Live, request: &ExecRequest) -> Result<(Command, Carried), WorldError> {
     let moved = |path: &Path| {
         let known = live.moved.iter().find(|(host, _)| path.starts_with(host));
         match known.and_then(|(host, inside)| Some((path.strip_prefix(host).ok()?, inside))) {
@@ -498,9 +508,9 @@ fn start(live: &Live, request: &ExecRequest) -> Result<Command, WorldError> {
         env.retain(|variable| !is_proxy(variable));
     }
     let mut streams = Streams::default();
-    streams.add(&request.stdio)?;
+    streams.add(&request.stdio, live)?;
     for (number, fd) in &request.fds {
-        streams.pass(*number, fd.as_fd())?;
+        streams.pass(*number, fd.as_fd(), live)?;
         if let Some(bit) = 1_u8.checked_shl(number.unsigned_abs()) {
             streams.terminal_for &= !bit;
         }
@@ -526,7 +536,7 @@ fn start(live: &Live, request: &ExecRequest) -> Result<Command, WorldError> {
     if let Some(ticket) = ticket {
         ticket.is(command.pid());
     }
-    Ok(command)
+    Ok((command, streams.carried))
 }
 
 fn is_proxy(variable: &[u8]) -> bool {
@@ -579,64 +589,6 @@ fn status_of(end: End, request: &ExecRequest) -> Result<Status, WorldError> {
     }
 }
 
-/// The standard streams of a command on their way into a world.
-#[derive(Default)]
-struct Streams {
-    numbers: Vec<i32>,
-    fds: Vec<OwnedFd>,
-    terminal_for: u8,
-    size: (u16, u16),
-}
-
-impl Streams {
-    fn add(&mut self, stdio: &Stdio) -> Result<(), WorldError> {
-        match stdio {
-            Stdio::Terminal(rows, columns) => {
-                self.terminal_for = 0b111;
-                self.size = (*rows, *columns);
-            }
-            Stdio::Given(fds) => {
-                for (number, fd) in fds.iter().enumerate() {
-                    self.pass(number as i32, fd.as_fd())?;
-                }
-            }
-            Stdio::Inherit => {
-                let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-                for (number, fd) in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]
-                    .into_iter()
-                    .enumerate()
-                {
-                    if fd.is_terminal() {
-                        self.terminal_for |= 1 << number;
-                        if let Ok(size) = terminal::size(fd) {
-                            self.size = (size.rows, size.columns);
-                        }
-                    } else {
-                        self.pass(number as i32, fd)?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A directory would be a door: from it every path of the host can be reached, past every
-    /// mount of the world.
-    fn pass(&mut self, number: i32, fd: BorrowedFd<'_>) -> Result<(), WorldError> {
-        let closed = || File::options().read(true).write(true).open("/dev/null");
-        let fd = match poll::leads_elsewhere(fd) {
-            Ok(true) => return Err(WorldError::OpenDirectory(number)),
-            Ok(false) => fd
-                .try_clone_to_owned()
-                .map_err(own("duplicate a descriptor"))?,
-            Err(_) => closed().map_err(own("open /dev/null"))?.into(),
-        };
-        self.numbers.push(number);
-        self.fds.push(fd);
-        Ok(())
-    }
-}
-
 /// The file that a request names; a bare name is looked up on its own `PATH`, without the
 /// shims, which do not exist inside.
 fn find_program(request: &ExecRequest, substrate_home: &Path) -> Result<PathBuf, WorldError> {
@@ -665,6 +617,9 @@ fn find_program(request: &ExecRequest, substrate_home: &Path) -> Result<PathBuf,
 
 impl Drop for Live {
     fn drop(&mut self) {
+        // What was written reaches its file before the owner goes on or ends.
+        let _ = self.init.kill();
+        self.carried.finish();
         if let Some(scratch) = &self.scratch {
             let _ = crate::remove::remove_path(scratch);
         }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use substrate_policy::terms::{Mode, WorldSpec};
-use substrate_sys::launch::{self, Init, LaunchError, Launched, Maps, Plan};
+use substrate_sys::launch::{self, Init, LaunchError, Launched, Launching, Maps, Plan};
 use substrate_sys::namespace::Namespaces;
 use substrate_sys::{access, caps, landlock, seccomp};
 use substrate_trace::{Enforced, Level, WorldId};
@@ -18,13 +18,15 @@ use substrate_trace::{Enforced, Level, WorldId};
 use crate::backend::WorldError;
 use crate::guard::{ExecJudge, Guard, Terms};
 use crate::held;
+use crate::kernel_file;
 use crate::layout::{self, Host, Layout, Placement, What};
 use crate::limits::{self, Group, Hierarchy};
 use crate::mountinfo;
 use crate::network::{Network, NetworkMaker};
 use crate::pending::{NewPending, Pending};
 use crate::sockets;
-use crate::steps::{HeldAs, Label, MapsBy, Recipe, Steps};
+use crate::steps::{HAND_OUT, HeldAs, Label, MapsBy, Recipe, Steps};
+use crate::streams::{Carried, Stream};
 
 /// Where control groups come from.
 #[derive(Debug, Clone, Default)]
@@ -85,6 +87,12 @@ pub struct Live {
     pub moved: Vec<(PathBuf, PathBuf)>,
     /// Directories that belong to nothing else and go with it.
     pub scratch: Option<PathBuf>,
+    /// Its places.
+    pub layout: Layout,
+    /// Files of the host that its first command has as streams.
+    pub streams: Vec<Stream>,
+    /// What is to be done about streams when it has ended.
+    pub carried: Carried,
 }
 
 /// What a new world is for.
@@ -99,6 +107,8 @@ pub struct Purpose<'a> {
     pub line: std::ffi::OsString,
     /// Where the command starts, for pending results.
     pub cwd: PathBuf,
+    /// Files of the host that the first command has as streams.
+    pub streams: Vec<PathBuf>,
     /// Judges every program start inside.
     pub judge: Option<Arc<dyn ExecJudge>>,
     /// What an earlier world left, to be worked on.
@@ -226,7 +236,9 @@ fn attempt(
     let host = Host {
         mounts,
         // Without it no socket of the host can be found by path; there is nothing to hide then.
-        sockets: sockets::parse(&fs::read("/proc/net/unix").unwrap_or_default()),
+        sockets: sockets::parse(
+            &kernel_file::read("/proc/net/unix", usize::MAX).unwrap_or_default(),
+        ),
         files: network.as_ref().map_or_else(Vec::new, |n| n.files()),
     };
     let layout = layout::lay_out(spec, purpose.placement, &host);
@@ -334,6 +346,7 @@ fn build(
     let steps = Recipe {
         id,
         layout: &layout,
+        streams: &purpose.streams,
         held: &held,
         maps: maps.by,
         own_network: spec.net.isolate,
@@ -349,24 +362,45 @@ fn build(
             allow_ptrace: spec.allow_ptrace,
             allow_userns: spec.allow_userns,
             notify_exec: purpose.judge.is_some(),
+            // What is held back loses the bits when it is applied.
+            refuse_setid: purpose.placement == Placement::Session,
             ..seccomp::Options::default()
         },
     }
     .steps();
-    let launched = launch_steps(steps, maps.lines, namespaces(spec), purpose.placement);
-    let mut launched = match launched {
+    let mut gate = network.as_mut().zip(plan.as_ref()).map(|(network, plan)| {
+        || {
+            let sockets = plan.receive(ours.as_fd());
+            sockets.and_then(|sockets| network.start(sockets))
+        }
+    });
+    let mut opened = Ok(());
+    // The gate is set up while the world's first process goes on to its files.
+    let mut meanwhile = |launching: &Launching| {
+        if launching.comes_first(ours.as_fd()).unwrap_or(false)
+            && let Some(mut open) = gate.take()
+        {
+            opened = open();
+        }
+    };
+    let launched = launch_steps(
+        steps,
+        maps.lines,
+        namespaces(spec),
+        purpose.placement,
+        &mut meanwhile,
+    );
+    let (mut launched, streams) = match launched {
         Ok(launched) => launched,
         Err((error, label)) => {
             let error = launch_error(error, label.as_ref(), plan.as_ref());
             return Err(Box::new(Failed { error, label }));
         }
     };
-    if let (Some(network), Some(plan)) = (network.as_mut(), plan.as_ref()) {
-        let sockets = plan.receive(ours.as_fd());
-        sockets
-            .and_then(|sockets| network.start(sockets))
-            .map_err(own("start the network's gate"))?;
+    if let Some(mut open) = gate {
+        opened = open();
     }
+    opened.map_err(own("start the network's gate"))?;
     let guard = guard(id, purpose, &mut launched, &mut enforced)?;
     Ok(Live {
         id,
@@ -379,6 +413,9 @@ fn build(
         spec: spec.clone(),
         moved: Vec::new(),
         scratch: None,
+        layout,
+        streams,
+        carried: Carried::default(),
     })
 }
 
@@ -393,7 +430,7 @@ pub(crate) fn guard(
         return Ok(None);
     };
     let own = |error| WorldError::Own("guard program starts", error);
-    // The filter is the only step that gives a descriptor.
+    // The filter is the only step besides streams that gives a descriptor.
     let (_, listener) = launched
         .exports
         .pop()
@@ -558,7 +595,8 @@ pub(crate) fn launch_steps(
     maps: Option<Maps>,
     namespaces: Namespaces,
     placement: Placement,
-) -> Result<Launched, StepFailure> {
+    meanwhile: &mut dyn FnMut(&Launching),
+) -> Result<(Launched, Vec<Stream>), StepFailure> {
     let one_shot = placement == Placement::Isolated;
     let plan = Plan {
         namespaces,
@@ -573,13 +611,26 @@ pub(crate) fn launch_steps(
         one_shot,
         die_with_thread: one_shot,
     };
-    launch::launch(&plan).map_err(|error| {
+    let launching = launch::begin(&plan).inspect(|launching| meanwhile(launching));
+    let mut launched = launching.and_then(Launching::finish).map_err(|error| {
         let label = match &error {
             LaunchError::Step { number, .. } => steps.labels.get(*number).cloned(),
             _ => None,
         };
         (error, label)
-    })
+    })?;
+    let is_stream = |number: usize| {
+        let label = steps.labels.get(number);
+        label.is_some_and(|label| label.doing == HAND_OUT)
+    };
+    let handed_out = launched
+        .exports
+        .extract_if(.., |(number, _)| is_stream(*number));
+    // One that cannot be looked at is carried over byte by byte.
+    let streams = handed_out
+        .filter_map(|(_, fd)| Stream::new(fd).ok())
+        .collect();
+    Ok((launched, streams))
 }
 
 pub(crate) fn launch_error(

@@ -231,6 +231,7 @@ pub(crate) fn recipe<'a>(
     Recipe {
         id: WorldId::new(),
         layout,
+        streams: &[],
         held,
         maps,
         own_network: true,

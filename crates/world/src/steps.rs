@@ -24,6 +24,8 @@ const NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 const PROC_READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
 /// Parts of `/proc` that tell about the host and are of no use in a world.
 const PROC_MASKED: [&str; 4] = ["kcore", "keys", "key-users", "timer_list"];
+/// The label of steps that give a stream.
+pub(crate) const HAND_OUT: &str = "hand out the stream";
 const NOTHING: &str = "/dev/.substrate-nothing";
 
 /// What is needed to run programs at all, whatever `fs.read` says.
@@ -71,6 +73,8 @@ pub struct Recipe<'a> {
     pub id: WorldId,
     /// Its places.
     pub layout: &'a Layout,
+    /// Files of the host that the first command has as streams.
+    pub streams: &'a [PathBuf],
     /// Where writes to held places go.
     pub held: &'a BTreeMap<PathBuf, HeldAs>,
     /// Who writes the id maps.
@@ -248,7 +252,8 @@ impl Recipe<'_> {
         for node in NODES {
             let path = Path::new("/dev").join(node);
             if path.exists() {
-                let slot = steps.take("take the device", &path, 0, 0);
+                // Devices can be written on a read-only mount; their modes and times are the host's.
+                let slot = steps.take("take the device", &path, RDONLY, 0);
                 taken.nodes.push((node, slot));
             }
         }
@@ -274,6 +279,15 @@ impl Recipe<'_> {
                 _ => continue,
             };
             taken.places.insert(path.clone(), slot);
+        }
+        for path in self.streams {
+            // What cannot be handed out is carried over byte by byte.
+            let first = steps.steps.len();
+            let slot = steps.take("take the stream", path, RDONLY | NOSUID, 0);
+            steps.add(HAND_OUT, Some(path), Step::HandOut(slot));
+            for (_, need) in &mut steps.steps[first..] {
+                *need = Need::Optional;
+            }
         }
         taken
     }

@@ -17,12 +17,13 @@ use substrate_trace::{Enforced, Level, WorldId};
 use crate::backend::WorldError;
 use crate::expand;
 use crate::held;
-use crate::layout::{Host, Placement, What};
+use crate::layout::{Host, Layout, Placement, What};
 use crate::make::{self, Live, Options, Purpose};
 use crate::mountinfo;
 use crate::pending::{self, Owner, RootKind};
 use crate::rights::{ALL, READ, around};
 use crate::steps::{Label, Steps, c};
+use crate::streams::Carried;
 
 const USE_DEVICE: u64 = READ | landlock::WRITE_FILE | landlock::TRUNCATE | landlock::IOCTL_DEV;
 const DEVICES: [&str; 9] = [
@@ -152,14 +153,21 @@ fn build(
         allow_userns: false,
         refuse_internet: spec.net.isolate,
         notify_exec: purpose.judge.is_some(),
+        refuse_setid: purpose.placement == Placement::Session,
     });
     add(
         &mut steps,
         "install the system call filter",
         Step::Seccomp(filter),
     );
-    let mut launched = make::launch_steps(steps, None, Namespaces::NONE, purpose.placement)
-        .map_err(|(error, label)| make::launch_error(error, label.as_ref(), None))?;
+    let (mut launched, _) = make::launch_steps(
+        steps,
+        None,
+        Namespaces::NONE,
+        purpose.placement,
+        &mut |_| {},
+    )
+    .map_err(|(error, label)| make::launch_error(error, label.as_ref(), None))?;
     let guard = make::guard(id, purpose, &mut launched, &mut enforced)?;
     Ok(Live {
         id,
@@ -172,6 +180,9 @@ fn build(
         spec: spec.clone(),
         moved: world.moved,
         scratch: Some(scratch.to_owned()),
+        layout: Layout::default(),
+        streams: Vec::new(),
+        carried: Carried::default(),
     })
 }
 

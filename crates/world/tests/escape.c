@@ -24,6 +24,7 @@
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 static char *arg, *arg2;
@@ -341,6 +342,102 @@ static int daemon_stays(void) {
 
 static int rename_away(void) { return call("rename", rename(arg, arg2)); }
 
+// Leaves a file behind that runs with its owner's rights, in every way that there is.
+static int setid_file(void) {
+  static const struct { mode_t bits; const char *how; } ways[] = {
+    {04755, "chmod"}, {04755, "fchmod"}, {04755, "fchmodat"}, {04755, "fchmodat2"},
+    {06755, "open"}, {06755, "openat"}, {06755, "openat2"}, {06755, "creat"},
+    {06755, "mknod"}, {06755, "mknodat"}, {06755, "tmpfile"},
+  };
+  int through = 0;
+  umask(0);
+  for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    const char *how = ways[i].how;
+    mode_t mode = ways[i].bits;
+    char path[64], link[64];
+    snprintf(path, sizeof path, "setid-%s", how);
+    int fd = strstr(how, "chmod") ? open(path, O_RDWR | O_CREAT, 0755) : -1;
+    long rc = 0;
+    errno = 0;
+    if (!strcmp(how, "chmod")) rc = syscall(SYS_chmod, path, mode);
+    else if (!strcmp(how, "fchmod")) rc = syscall(SYS_fchmod, fd, mode);
+    else if (!strcmp(how, "fchmodat")) rc = syscall(SYS_fchmodat, AT_FDCWD, path, mode);
+    else if (!strcmp(how, "fchmodat2")) rc = syscall(452, AT_FDCWD, path, mode, 0);
+    else if (!strcmp(how, "open")) rc = syscall(SYS_open, path, O_RDWR | O_CREAT, mode);
+    else if (!strcmp(how, "openat")) rc = syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT, mode);
+    else if (!strcmp(how, "openat2")) {
+      struct { uint64_t flags, mode, resolve; } open_how = {O_RDWR | O_CREAT, mode, 0};
+      rc = syscall(437, AT_FDCWD, path, &open_how, sizeof open_how);
+    } else if (!strcmp(how, "creat")) rc = syscall(SYS_creat, path, mode);
+    else if (!strcmp(how, "mknod")) rc = syscall(SYS_mknod, path, S_IFREG | mode, 0);
+    else if (!strcmp(how, "mknodat")) rc = syscall(SYS_mknodat, AT_FDCWD, path, S_IFREG | mode, 0);
+    else {
+      int unnamed = syscall(SYS_openat, AT_FDCWD, ".", O_TMPFILE | O_RDWR, mode);
+      snprintf(link, sizeof link, "/proc/self/fd/%d", unnamed);
+      rc = unnamed < 0 ? -1 : linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
+    }
+    int why = errno;
+    struct stat st = {0};
+    stat(path, &st);
+    int got = (st.st_mode & 06000) != 0;
+    printf("%s: %s (%s)\n", got ? "worked" : "refused", how, rc < 0 ? strerror(why) : "no error");
+    through |= got;
+    unlink(path);
+  }
+  return through;
+}
+
+// Directories are shared with a group like this, also where files must not be.
+static int setgid_directory(void) {
+  mkdir("shared", 0755);
+  if (chmod("shared", 02775) < 0) return refused("chmod");
+  struct stat st;
+  return call("setgid", stat("shared", &st) == 0 && st.st_mode & 02000 ? 0 : -1) | rmdir("shared");
+}
+
+// Changes what a path or descriptor says about its file. The values are those that it has, so
+// that a host that lets it pass is not harmed.
+static int change_file(const char *path, int fd) {
+  struct stat st;
+  struct timespec times[2] = {{0, UTIME_NOW}, {0, UTIME_OMIT}};
+  int through = 0;
+  if ((path ? stat(path, &st) : fstat(fd, &st)) < 0) return refused("stat");
+  if (path) {
+    through |= call("chmod", chmod(path, st.st_mode & 07777));
+    through |= call("chown", chown(path, st.st_uid, st.st_gid));
+    through |= call("utimensat", utimensat(AT_FDCWD, path, times, 0));
+  } else {
+    through |= call("fchmod", fchmod(fd, st.st_mode & 07777));
+    through |= call("fchown", fchown(fd, st.st_uid, st.st_gid));
+    through |= call("futimens", futimens(fd, times));
+    through |= call("fsetxattr", fsetxattr(fd, "user.substrate", "x", 1, 0));
+  }
+  return through;
+}
+
+static int change_path(void) { return change_file(arg, -1); }
+
+// A file of the host that is a standard stream; a copy of the descriptor is as good as itself.
+static int change_stream(void) {
+  int fd = atoi(arg);
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  // What is not a file of the host's any more can be changed without harm.
+  struct stat st;
+  if (fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode)) return dprintf(2, "refused: a pipe\n"), 0;
+  int through = change_file(NULL, fd) | change_file(NULL, dup(fd)) | change_file(path, -1);
+  if (fd == 0) through |= call("open for writing", open(path, O_WRONLY));
+  return through;
+}
+
+// Reads its input as a program does that jumps about in a file.
+static int seek_input(void) {
+  char byte = 0;
+  if (lseek(0, 3, SEEK_SET) != 3 || read(0, &byte, 1) != 1) return refused("lseek");
+  printf("worked: %c\n", byte);
+  return byte == 's';
+}
+
 static const struct { const char *name; int (*run)(void); } attempts[] = {
   {"write_file", write_file}, {"open_write", open_write}, {"read_file", read_file},
   {"read_by_root_links", read_by_root_links}, {"inherited_directories", inherited_directories},
@@ -354,7 +451,9 @@ static const struct { const char *name; int (*run)(void); } attempts[] = {
   {"int_80", int_80}, {"x32", x32},
 #endif
   {"fork_many", fork_many}, {"eat_memory", eat_memory}, {"effective_root", effective_root},
-  {"daemon_stays", daemon_stays}, {"rename_away", rename_away},
+  {"daemon_stays", daemon_stays}, {"rename_away", rename_away}, {"setid_file", setid_file},
+  {"setgid_directory", setgid_directory}, {"change_path", change_path}, {"change_stream", change_stream},
+  {"seek_input", seek_input},
 };
 
 int main(int count, char **words) {

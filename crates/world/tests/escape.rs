@@ -109,7 +109,7 @@ fn own_a_world(arguments: &[OsString]) -> ExitCode {
     };
     spec.net.isolate = true;
     let mut options = Options::default();
-    let mut session = false;
+    let (mut session, mut late) = (false, false);
     let mut cwd = PathBuf::from("/");
     for setting in settings {
         let at = setting.as_bytes().iter().position(|b| *b == b'=').unwrap();
@@ -145,6 +145,8 @@ fn own_a_world(arguments: &[OsString]) -> ExitCode {
                 options.groups = Groups::At(Hierarchy::V1(vec![tree]));
             }
             b"session" => session = true,
+            // The command is not known when the world is made.
+            b"late" => (session, late) = (true, true),
             b"heavy" => options.heavy = true,
             b"copy" => options.no_overlay = true,
             b"level" => options.ceiling = Level::from_word(value.to_str().unwrap()).unwrap(),
@@ -160,8 +162,9 @@ fn own_a_world(arguments: &[OsString]) -> ExitCode {
         ..ExecRequest::default()
     };
     let result = if session {
+        let first = (!late).then_some(&request);
         let world = backend
-            .ensure_session(&spec)
+            .session_for(&spec, first)
             .unwrap_or_else(|e| panic!("{e}"));
         backend.exec(Place::Session(world), &request)
     } else {
@@ -363,6 +366,8 @@ impl Suite {
         self.switches(&tree);
         self.limits(&tree);
         self.setuid(&tree);
+        self.modes(&tree);
+        self.streams(&tree);
         self.other_mounts(&tree);
         self.descriptors(&tree);
         self.life(&tree);
@@ -650,6 +655,95 @@ impl Suite {
             let said = String::from_utf8_lossy(&out.stdout).into_owned();
             self.judge("setuid inside", out.status.code() == Some(0), &said);
         }
+    }
+
+    /// Where writes are real, no file is left that runs with its owner's rights; what is held
+    /// back loses the bits when it is applied. Device files are the host's own.
+    fn modes(&mut self, tree: &Tree) {
+        let real = ["session=1"];
+        self.attempt(tree, BeRefused, &real, &["setid_file"]);
+        self.attempt(tree, Work, &[], &["setid_file"]);
+        for kind in [&[][..], &real] {
+            self.attempt(tree, Work, kind, &["setgid_directory"]);
+            self.attempt(tree, BeRefused, kind, &["change_path", "/dev/null"]);
+            self.attempt(tree, Work, kind, &["open_write", "/dev/null"]);
+        }
+    }
+
+    /// A file of the host as a stream can be read or written, which is what it was given for,
+    /// but not changed in any other way.
+    fn streams(&mut self, tree: &Tree) {
+        for kind in [
+            vec![],
+            vec!["session=1".to_owned()],
+            vec!["late=1".to_owned()],
+        ] {
+            for (stream, path) in [
+                ("0", "outside/file"),
+                ("0", "home/visible"),
+                ("0", "home/.ssh/id"),
+                ("1", "outside/log"),
+                ("0", "/dev/null"),
+                ("1", "/dev/null"),
+            ] {
+                let path = tree.at(path);
+                let words = ["change_stream", stream];
+                let (status, said) = self.with_stream(tree, &kind, stream, &path, &words);
+                let name = format!("{words:?} on {} {kind:?}", path.display());
+                self.judge(&name, status == Some(0), &said);
+            }
+            let path = tree.at("outside/file");
+            if kind != ["late=1"] {
+                let (status, said) = self.with_stream(tree, &kind, "0", &path, &["seek_input"]);
+                self.judge(&format!("seek {kind:?}"), status == Some(1), &said);
+            }
+            let log = tree.at("outside/log");
+            fs::write(&log, "").unwrap();
+            self.with_stream(tree, &kind, "1", &log, &["read_file", "/etc/hostname"]);
+            let said = fs::read_to_string(&log).unwrap();
+            self.judge(&format!("output {kind:?}"), said.contains("worked"), &said);
+            // Whoever reads the same input next goes on where the command stopped.
+            let command = [OsStr::new("head"), OsStr::new("-c4")];
+            let mut input = File::open(&path).unwrap();
+            let stdin = input.try_clone().unwrap();
+            let out = tree.owner(&kind, &command).stdin(stdin).output().unwrap();
+            let mut rest = String::new();
+            input.read_to_string(&mut rest).unwrap();
+            let good = out.stdout == b"outs" && (rest == "ide" || kind == ["late=1"]);
+            self.judge(&format!("a shared position {kind:?}"), good, &rest);
+        }
+    }
+
+    /// Runs an attempt with a file as one of its streams.
+    fn with_stream(
+        &self,
+        tree: &Tree,
+        settings: &[String],
+        stream: &str,
+        path: &Path,
+        words: &[&str],
+    ) -> (Option<i32>, String) {
+        let program = tree.at("home/project/escape");
+        let mut command = vec![program.as_os_str()];
+        command.extend(words.iter().map(OsStr::new));
+        let mut owner = tree.owner(settings, &command);
+        match stream {
+            "0" => owner.stdin(File::open(path).unwrap()),
+            _ => {
+                let log = File::options().append(true).create(true).open(path);
+                let log = log.unwrap();
+                if path.starts_with(&tree.root) {
+                    chown(path, Some(self.user), Some(self.user)).unwrap();
+                }
+                owner.stdout(log)
+            }
+        };
+        let out = owner.output().unwrap();
+        let said = [out.stdout, out.stderr].concat();
+        (
+            out.status.code(),
+            String::from_utf8_lossy(&said).into_owned(),
+        )
     }
 
     /// The same hidden files, seen through another mount that exists only for this attempt.
