@@ -25,6 +25,20 @@ const ENDS: [&str; 2] = [
     "_7___rustc26___rust_alloc_error_handler",
 ];
 
+/// What the compiler's own code would ask of an unwinder. With these the whole of one would be linked,
+/// and the C library's formatted output after it.
+const UNWINDER: [&str; 9] = [
+    "Resume",
+    "GetDataRelBase",
+    "GetIP",
+    "GetIPInfo",
+    "GetLanguageSpecificData",
+    "GetRegionStart",
+    "GetTextRelBase",
+    "SetGR",
+    "SetIP",
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
     let top = Path::new(&variable("CARGO_MANIFEST_DIR")?)
         .join("../..")
@@ -78,11 +92,16 @@ fn small(libraries: &Path, linker: &Path, script: &Path) -> Result<Vec<String>, 
         flags.push(format!("-Clink-arg=-B{}", linker.display()));
         flags.push("-Clink-arg=-fuse-ld=lld".to_owned());
         flags.push("-Clink-arg=-Wl,--icf=all".to_owned());
+        // Two parts to be mapped instead of four: every one costs time at each start.
+        flags.push("-Clink-arg=-Wl,--no-rosegment".to_owned());
+        flags.push("-Clink-arg=-Wl,-z,norelro".to_owned());
     }
     let mut link = |argument: String| flags.push(format!("-Clink-arg=-Wl,{argument}"));
     link("--no-eh-frame-hdr".to_owned());
     link(format!("-T,{}", script.display()));
-    link("--defsym=_Unwind_Resume=substrate_fault".to_owned());
+    for call in UNWINDER {
+        link(format!("--defsym=_Unwind_{call}=substrate_fault"));
+    }
     for end in ENDS {
         for symbol in symbols(libraries, end)? {
             link(format!("--wrap={symbol}"));

@@ -1,5 +1,8 @@
 //! Tool models as bytes, for the compiled policy: compact, bounds-checked, total on garbage.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use crate::effect::{Action, Source};
 use crate::model::{
     Arity, Condition, Conditional, Consequence, Meaning, OperandSpec, Opt, Product, Stdin, Style,
@@ -8,6 +11,55 @@ use crate::model::{
 
 /// Deepest nesting of meanings and subcommands that is read.
 const MAX_DEPTH: usize = 16;
+
+/// Bytes in compiled form that are shared with whoever keeps the whole, because a copy of what is
+/// hardly ever looked at costs more than the look.
+#[derive(Clone, Default)]
+pub struct Packed {
+    whole: Option<Arc<dyn AsRef<[u8]> + Send + Sync>>,
+    start: usize,
+    length: usize,
+}
+
+impl Packed {
+    /// A part of bytes, which must lie in them.
+    pub fn part(whole: &Arc<dyn AsRef<[u8]> + Send + Sync>, part: &[u8]) -> Self {
+        let start = part
+            .as_ptr()
+            .addr()
+            .wrapping_sub((**whole).as_ref().as_ptr().addr());
+        Self {
+            whole: Some(whole.clone()),
+            start,
+            length: part.len(),
+        }
+    }
+}
+
+impl Deref for Packed {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let whole = self.whole.as_ref().map(|whole| (**whole).as_ref());
+        whole
+            .and_then(|whole| whole.get(self.start..)?.get(..self.length))
+            .unwrap_or_default()
+    }
+}
+
+impl PartialEq for Packed {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Packed {}
+
+impl std::fmt::Debug for Packed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
 
 /// The model as bytes.
 pub fn encode(tool: &Tool) -> Vec<u8> {
@@ -18,8 +70,22 @@ pub fn encode(tool: &Tool) -> Vec<u8> {
 
 /// The model that these bytes are; subcommands stay packed until one is asked for.
 pub fn decode(bytes: &[u8]) -> Option<Tool> {
+    let whole: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(bytes.to_vec());
+    decode_part(&Packed {
+        whole: Some(whole),
+        start: 0,
+        length: bytes.len(),
+    })
+}
+
+/// The same without a copy of the subcommands.
+pub fn decode_part(bytes: &Packed) -> Option<Tool> {
     let mut reader = Reader { bytes };
-    let tool = reader.tool()?;
+    let mut tool = reader.tool()?;
+    let packed = reader.blob()?;
+    if let Some(whole) = &bytes.whole {
+        tool.packed = Packed::part(whole, packed);
+    }
     reader.bytes.is_empty().then_some(tool)
 }
 
@@ -34,7 +100,7 @@ fn unpack_level(tool: &Tool, depth: usize) -> Option<Tool> {
     }
     let mut plain = tool.clone();
     plain.subcommands.clear();
-    plain.packed.clear();
+    plain.packed = Packed::default();
     for sub in &tool.subcommands {
         plain.subcommands.push(unpack_level(sub, depth + 1)?);
     }
@@ -43,14 +109,18 @@ fn unpack_level(tool: &Tool, depth: usize) -> Option<Tool> {
     };
     while !reader.bytes.is_empty() {
         reader.list(Reader::strings)?;
-        let sub = decode(reader.blob()?)?;
+        let sub = decode_inner(&tool.packed, reader.blob()?)?;
         plain.subcommands.push(unpack_level(&sub, depth + 1)?);
     }
     Some(plain)
 }
 
+fn decode_inner(packed: &Packed, body: &[u8]) -> Option<Tool> {
+    decode_part(&Packed::part(packed.whole.as_ref()?, body))
+}
+
 /// Looks a subcommand up in packed form as [`Tool::subcommand`] does, and decodes only that one.
-pub(crate) fn find_packed(packed: &[u8], word: &[u8]) -> Option<(Tool, Vec<u8>)> {
+pub(crate) fn find_packed(packed: &Packed, word: &[u8]) -> Option<(Tool, Vec<u8>)> {
     search(packed, |name| name == word)
         .or_else(|| {
             search(packed, |name| {
@@ -68,7 +138,7 @@ pub(crate) fn find_packed(packed: &[u8], word: &[u8]) -> Option<(Tool, Vec<u8>)>
 }
 
 /// The first packed subcommand with a name that is wanted, and the canonical name of that group.
-fn search(packed: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Option<(Tool, Vec<u8>)> {
+fn search(packed: &Packed, wanted: impl Fn(&[u8]) -> bool) -> Option<(Tool, Vec<u8>)> {
     let mut reader = Reader { bytes: packed };
     while !reader.bytes.is_empty() {
         let mut canonical: Option<&[u8]> = None;
@@ -84,7 +154,7 @@ fn search(packed: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Option<(Tool, Vec<u8
         }
         let body = reader.blob()?;
         if let Some(canonical) = canonical {
-            return Some((decode(body)?, canonical.to_vec()));
+            return Some((decode_inner(packed, body)?, canonical.to_vec()));
         }
     }
     None
@@ -385,7 +455,7 @@ impl<'a> Reader<'a> {
             recursive: self.optional_condition()?,
             inert: self.optional_condition()?,
             subcommands: Vec::new(),
-            packed: self.blob()?.to_vec(),
+            packed: Packed::default(),
         })
     }
 

@@ -153,7 +153,7 @@ pub struct Tool {
     pub inherit: bool,
     /// Subcommands that are still in compiled form: `codec::decode` leaves them so, as a call uses
     /// one of many. [`Tool::find_subcommand`] looks here too.
-    pub packed: Vec<u8>,
+    pub packed: codec::Packed,
 }
 
 impl Tool {

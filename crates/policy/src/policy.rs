@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use substrate_command::codec::{Packed, decode_part};
 use substrate_command::{Models, Tool};
 use substrate_compiled::codec::Decoder;
 use substrate_compiled::rules::RuleTable;
@@ -156,7 +157,7 @@ impl Models for Policy {
     fn tool(&self, name: &[u8]) -> Option<Tool> {
         let found = match self.file.tool(name) {
             Ok(None) => return None,
-            Ok(Some(blob)) => substrate_command::codec::decode(blob),
+            Ok(Some(blob)) => decode_part(&Packed::part(&self.file.bytes().0, blob)),
             Err(_) => None,
         };
         if found.is_none() {
