@@ -210,12 +210,12 @@ impl Gate for PromptGate<'_> {
             (submission.line_mode)();
         }
         let held = self.quarters.world().is_some();
-        let variables = || {
+        let exported = || {
             let mut all = (submission.variables)();
             all.retain(|(name, value)| is_taken_over(name.as_bytes(), value.as_bytes(), held));
             all
         };
-        let carried = own.carry_out(self.session, submission.line, submission.cwd, &variables);
+        let carried = own.carry_out(self.session, submission.line, submission.cwd, &exported);
         if let Some(ending) = carried {
             return told(ending.status());
         }
