@@ -6,8 +6,9 @@ use std::io::Write;
 use dialoguer::console::Term;
 use dialoguer::theme::SimpleTheme;
 use dialoguer::{Confirm, Input, Select};
+use substrate_broker::env::SUBSTRATE_HOME;
 use substrate_broker::person::Watch;
-use substrate_broker::{Broker, BrokerError};
+use substrate_broker::{Broker, BrokerError, Home, enclosure};
 use substrate_shell::approval::{KeysFrom, word_prompt};
 use substrate_shell::session::working_directory;
 use substrate_sys::{environment, terminal};
@@ -20,6 +21,13 @@ pub fn broker(policy: Option<OsString>) -> Result<Broker, Failure> {
     let env = environment::raw();
     let cwd = working_directory(&env).map_err(BrokerError::Cwd)?;
     open_broker(policy, false, &env, &cwd)
+}
+
+/// Substrate's home, found without a policy: a broken one must not keep anybody from it.
+pub fn home() -> Result<Home, Failure> {
+    let own = std::env::var_os(SUBSTRATE_HOME);
+    let home = enclosure::home(&enclosure::ancestors(), own.as_deref());
+    Ok(home.map_err(BrokerError::from)?)
 }
 
 /// A terminal to put a question to.

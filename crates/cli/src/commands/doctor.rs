@@ -12,7 +12,7 @@ use substrate_trace::Level;
 use substrate_world::netprobe;
 use substrate_world::probe;
 
-use crate::commands::{shim, world};
+use crate::commands::{ask, shim};
 use crate::failure::Failure;
 use crate::out;
 use crate::shell_mode::open_broker;
@@ -127,9 +127,8 @@ fn checks() -> Result<Vec<Check>, Failure> {
         }
         Err(failure) => add("policy", State::Bad, failure.to_string()),
     }
-    if let Some((state, found)) = worlds() {
-        add("worlds", state, found);
-    }
+    let (state, found) = worlds();
+    add("worlds", state, found);
     if Path::new(FLOOR).exists() {
         add("floor", State::Good, format!("{FLOOR} holds for everyone"));
     }
@@ -171,26 +170,6 @@ fn checks() -> Result<Vec<Check>, Failure> {
     if enclosure::encloses() {
         add("session", State::Limited, "a Substrate session encloses this terminal: nothing can be approved or trusted from here".to_owned());
     }
-    let report = substrate_world::probe::probe(&std::env::temp_dir());
-    match report.level {
-        Level::Full => add(
-            "worlds",
-            State::Good,
-            "full: enforcing sessions and isolated commands are held by the kernel".to_owned(),
-        ),
-        level => {
-            let missing = report.rows.iter().find(|row| !row.works);
-            let why = missing.map_or_else(String::new, |row| {
-                let fix = row
-                    .fix
-                    .as_deref()
-                    .unwrap_or("`substrate world doctor` has more");
-                format!(": {}: {}; {fix}", row.what, row.found)
-            });
-            let held = "enforcing policies that want worlds run nothing here";
-            add("worlds", State::Limited, format!("{level}{why}; {held}"));
-        }
-    }
     add(
         "line layer",
         State::Good,
@@ -199,28 +178,30 @@ fn checks() -> Result<Vec<Check>, Failure> {
     Ok(checks)
 }
 
-/// What worlds are worth here; each thing that is missing is named, `world doctor` says what to do.
-fn worlds() -> Option<(State, String)> {
-    let home = world::own_home().ok()?;
-    let scratch = home.path.join("worlds");
-    home.ensure(&scratch).ok()?;
-    let report = probe::probe(&scratch);
-    let missing: Vec<&str> = report
-        .rows
-        .iter()
-        .filter(|row| !row.works)
-        .map(|row| row.what)
-        .collect();
-    let state = match report.level {
-        Level::Full if missing.is_empty() => State::Good,
-        _ => State::Limited,
+/// What worlds are worth here, tried where their results would be kept.
+fn worlds() -> (State, String) {
+    let scratch = ask::home().ok().and_then(|home| {
+        let scratch = home.path.join("worlds");
+        home.ensure(&scratch).ok().map(|()| scratch)
+    });
+    let report = probe::probe(&scratch.unwrap_or_else(std::env::temp_dir));
+    let missing: Vec<&probe::Row> = report.rows.iter().filter(|row| !row.works).collect();
+    let Some(first) = missing.first() else {
+        let held = "enforcing sessions and isolated commands are held by the kernel";
+        return (State::Good, format!("level {}: {held}", report.level));
     };
-    let mut found = format!("level {}", report.level);
-    if !missing.is_empty() {
-        found.push_str(&format!(
-            "; not here: {} (`substrate world doctor` tells more)",
-            missing.join(", ")
-        ));
-    }
-    Some((state, found))
+    let names: Vec<&str> = missing.iter().map(|row| row.what).collect();
+    let held = match report.level {
+        Level::Full => "",
+        _ => "; enforcing policies that want worlds run nothing here",
+    };
+    let fix = first.fix.as_deref();
+    let fix = fix.unwrap_or("`substrate world doctor` has more");
+    let text = format!(
+        "level {}{held}; missing: {} ({}; {fix})",
+        report.level,
+        names.join(", "),
+        first.found
+    );
+    (State::Limited, text)
 }

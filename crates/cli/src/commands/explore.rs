@@ -12,7 +12,7 @@ use substrate_shell::visible::visible;
 use substrate_sys::environment;
 use substrate_sys::supervise::Ending;
 
-use crate::commands::world;
+use crate::commands::{ask, world};
 use crate::failure::Failure;
 use crate::shell_mode::{begin, open_broker};
 
@@ -26,7 +26,7 @@ pub fn run(result: &str, argv: &[OsString]) -> Ending {
 }
 
 fn start(result: &str, argv: &[OsString], notices: Notices) -> Result<Ending, Failure> {
-    let mut pending = world::find(&world::own_home()?, result)?;
+    let mut pending = world::find(&ask::home()?, result)?;
     let missing = |error: &dyn std::fmt::Display| Failure::Missing(error.to_string());
     let argv = if argv.is_empty() {
         let shell = shell_path().ok_or_else(|| missing(&"neither bash nor sh was found"))?;

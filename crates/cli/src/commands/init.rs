@@ -30,7 +30,11 @@ pub fn run(args: &InitArgs) -> Result<(), Failure> {
     if !args.dry_run {
         authority::require(Needs::Outside { yes: args.yes })?;
     }
-    let home = ask::broker(Some("default".into()))?.home().clone();
+    let home = if args.dry_run {
+        ask::home()?
+    } else {
+        ask::broker(Some("default".into()))?.home().clone()
+    };
     let asks = !args.yes && !args.dry_run;
     let login_shell_alone = args.login_shell
         && (&args.preset, args.mode.is_some(), args.shims.is_some()) == (&None, false, false);

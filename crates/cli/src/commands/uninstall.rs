@@ -4,8 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use substrate_broker::{Home, enclosure};
-use substrate_sys::environment;
+use substrate_broker::Home;
 use substrate_world::gc::{self, Leftover, Verdict};
 use substrate_world::pending::{Pending, worlds_dir};
 
@@ -30,12 +29,7 @@ pub fn run(args: &UninstallArgs) -> Result<(), Failure> {
     if !args.dry_run {
         authority::require(Needs::Outside { yes: args.yes })?;
     }
-    // The home is found without a policy, because a broken one must not keep Substrate installed.
-    let around = enclosure::ancestors();
-    let env = environment::raw();
-    let variable = environment::get(&env, substrate_broker::env::SUBSTRATE_HOME)
-        .map(std::os::unix::ffi::OsStrExt::from_bytes);
-    let home = enclosure::home(&around, variable).map_err(substrate_broker::BrokerError::from)?;
+    let home = ask::home()?;
 
     let worlds = gc::survey(&home.path, Duration::ZERO).map_err(failed)?;
     if let Some(running) = worlds.iter().find(|left| left.verdict == Verdict::Running) {

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use substrate_broker::env::SUBSTRATE_HOME;
-use substrate_broker::{BrokerError, Home, enclosure};
+use substrate_broker::Home;
 use substrate_shell::progress::Meter;
 use substrate_sys::supervise::Ending;
 use substrate_world::apply::{self, ApplyError, ApplyOptions, Watch};
@@ -13,13 +12,13 @@ use substrate_world::pending::Pending;
 use substrate_world::{gc, probe};
 
 use crate::args::WorldCommand;
-use crate::commands::explore;
+use crate::commands::{ask, explore};
 use crate::failure::Failure;
 use crate::out;
 
 /// Runs a subcommand of `world`.
 pub fn run(command: &WorldCommand) -> Result<Ending, Failure> {
-    let home = own_home()?;
+    let home = ask::home()?;
     let done = match command {
         WorldCommand::Explore { result, argv } => return Ok(explore::run(result, argv)),
         WorldCommand::Status { json } => status(&home, *json),
@@ -49,13 +48,6 @@ pub fn run(command: &WorldCommand) -> Result<Ending, Failure> {
         WorldCommand::Gc { json } => collect(&home, *json),
     };
     done.map(|()| Ending::Exit(0))
-}
-
-/// The home whose results are meant.
-pub fn own_home() -> Result<Home, Failure> {
-    let own = std::env::var_os(SUBSTRATE_HOME);
-    let home = enclosure::home(&enclosure::ancestors(), own.as_deref());
-    Ok(home.map_err(BrokerError::from)?)
 }
 
 fn absolute(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
