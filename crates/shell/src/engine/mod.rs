@@ -239,6 +239,8 @@ impl Engine {
         }
         match engine.first_lines(startup) {
             Ok(()) => Ok(engine),
+            // It has ended already; whoever waits for it to be ready finds that out.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(engine),
             Err(error) => {
                 engine.return_terminal(console);
                 Err(EngineError::Channel(error))
