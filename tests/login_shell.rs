@@ -189,9 +189,8 @@ fn nothing_is_added_over_ssh() {
 }
 
 #[test]
-fn a_prompt_over_ssh_and_a_connection_that_is_cut() {
-    let Some(machine) = Machine::new("a_prompt_over_ssh_and_a_connection_that_is_cut", &["sshd"])
-    else {
+fn a_prompt_over_ssh() {
+    let Some(machine) = Machine::new("a_prompt_over_ssh", &["sshd"]) else {
         return;
     };
     with_startup_files(&machine);
@@ -209,6 +208,62 @@ fn a_prompt_over_ssh_and_a_connection_that_is_cut() {
     person.sees("after-2");
     person.types("exit 9\r");
     assert_eq!(person.end().0, 9);
+}
+
+/// Kills the client once a line runs, and waits until nothing of the user's runs any more.
+const CUT: &str = r#"exec 3<&0
+ssh -F /run/k/config -t m <&3 & client=$!
+until [ -e /home/ann/running ]; do sleep 0.1; done
+sleep 0.5
+kill -9 $client
+n=0; while pgrep -u ann > /run/left && [ $n -lt 150 ]; do sleep 0.1; n=$((n+1)); done
+echo "cut, left: $(cat /run/left | tr '\n' ' ')."
+ps -u ann -o args= || true
+"#;
+
+#[test]
+fn a_connection_that_is_cut_reaches_the_jobs_and_the_trace() {
+    for enforcing in [false, true] {
+        let name = "a_connection_that_is_cut_reaches_the_jobs_and_the_trace";
+        let Some(machine) = Machine::new(name, &["sshd", "pgrep"]) else {
+            return;
+        };
+        with_startup_files(&machine);
+        if enforcing {
+            let policy = "id: held\nname: Held\nmode: enforce\nfs:\n  read: [\"/**\"]\n  \
+                          write: [\"/home/ann/**\"]\n";
+            machine.file_of("home/ann/.substrate/policies/held.yaml", ANN, policy);
+            machine.file_of("home/ann/.substrate/active", ANN, "held\n");
+        }
+        let mut command = machine.command(SSH, "sh", &["-c", CUT]);
+        command.env("OWN_PIDS", "1").env("TERM", "xterm");
+        let mut person = Person::start(command);
+        person.types("echo there-$((40+2))\r");
+        person.sees("there-42");
+        person.types(
+            "(trap 'echo job > told; exit' HUP; touch ready; while :; do sleep 0.1; done) &\r",
+        );
+        person.types("until [ -e ready ]; do sleep 0.1; done; touch running; sleep 600\r");
+        let (_, shown) = person.end();
+        assert!(shown.contains("cut, left: ."), "{shown}");
+        let told = fs::read_to_string(machine.path("home/ann/told"));
+        assert_eq!(told.unwrap_or_default(), "job\n", "{shown}");
+        let trace = fs::read_to_string(machine.path("home/ann/.substrate/trace.jsonl")).unwrap();
+        let last = |kind: &str| {
+            let wanted = format!("\"event_type\":\"{kind}\"");
+            let mut lines = trace.lines().filter(|line| line.contains(&wanted));
+            lines.next_back().unwrap_or_default().to_owned()
+        };
+        // The line that ran has an end, and so has the world.
+        assert!(last("command_start").contains("sleep 600"), "{trace}");
+        assert!(last("command_complete").contains("sleep 600"), "{trace}");
+        assert_eq!(
+            last("world_event").contains("\"action\":\"ended\""),
+            enforcing,
+            "{trace}"
+        );
+        assert!(trace.ends_with('\n'));
+    }
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -69,9 +68,8 @@ pub fn open_compiled(path: &Path) -> Option<Policy> {
 
 /// The same as a copy in memory, for whoever holds it for long: a mapping goes with the file's end.
 pub fn read_compiled(path: &Path) -> Option<Policy> {
-    let mut bytes = Vec::new();
-    own_file(path)?.read_to_end(&mut bytes).ok()?;
-    Policy::open(Arc::new(bytes)).ok()
+    let copied: Bytes = Arc::new(MappedFile::copy(&own_file(path)?).ok()?);
+    Policy::open(copied).ok()
 }
 
 fn own_file(path: &Path) -> Option<fs::File> {

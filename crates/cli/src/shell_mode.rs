@@ -176,9 +176,6 @@ fn prompt(session: &Session, parsed: &ShellArgs, cwd: &Path, enclosed: Option<Tr
     };
     let announcer = options.announcer.clone();
     let mut gate = PromptGate::new(session, &commands::AtThePrompt, &quarters, announcer);
-    let home = session.broker.home().path.clone();
-    // Whoever waits for a prompt does not wait for this.
-    std::thread::spawn(move || substrate_world::gc::now_and_then(&home));
     let ended = repl::run(options, &mut gate);
     if let Some(world) = quarters.world() {
         world.finish(session, matches!(ended, Ok(HUNG_UP)));

@@ -13,6 +13,7 @@ use substrate_policy::terms::{Place, WorldSpec};
 use substrate_sys::memfd;
 use substrate_sys::supervise::Ending;
 use substrate_trace::{Completion, Enforced, Event, PARENT_SPAN_VAR, SpanInfo};
+use substrate_world::gc;
 
 use crate::approval;
 use crate::contained::{self, Contained};
@@ -421,6 +422,8 @@ impl Gate for PromptGate<'_> {
     fn engine_starts(&mut self) {
         // Without a watch, changes are told with the next line.
         self.watch = self.session.watch_policies(&self.announcer).ok();
+        let home = self.session.broker.home().path.clone();
+        std::thread::spawn(move || gc::now_and_then(&home));
     }
 
     fn listen(&mut self, wanted: bool) -> Option<OwnedFd> {

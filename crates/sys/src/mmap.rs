@@ -1,7 +1,7 @@
 //! Files mapped into memory, read-only.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
@@ -18,6 +18,37 @@ unsafe impl Send for MappedFile {}
 unsafe impl Sync for MappedFile {}
 
 impl MappedFile {
+    /// A copy of the whole file, which stays whatever becomes of the file. Its memory is there at
+    /// once; page by page would take longer than the copying.
+    pub fn copy(mut file: &File) -> io::Result<Self> {
+        let length =
+            usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases no memory
+        // of ours.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start).ok_or(io::ErrorKind::InvalidData)?;
+        let copy = Self { start, length };
+        // SAFETY: the mapping is this long, zeroed by the kernel, and nobody else knows of it yet.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast::<u8>(), length) };
+        file.read_exact(bytes)?;
+        Ok(copy)
+    }
+
     /// Maps the whole file. An empty file cannot be mapped and is an error.
     ///
     /// Whoever can truncate the file can end this process with SIGBUS, so map only files that

@@ -115,6 +115,8 @@ pub struct Engine {
     /// Keys that were passed on while it started.
     passed: Vec<u8>,
     running: bool,
+    /// When the line that runs began.
+    began: Option<Instant>,
     time_limit: Option<Duration>,
     overdue: Overdue,
     display: Display,
@@ -230,6 +232,7 @@ impl Engine {
             typed_before: Vec::new(),
             passed: Vec::new(),
             running: false,
+            began: None,
             time_limit: None,
             overdue: Overdue::default(),
             display: Display::default(),
@@ -440,6 +443,7 @@ impl Engine {
         };
         process_group::write_all(&self.control, go.as_bytes())?;
         self.running = true;
+        self.began = Some(Instant::now());
         self.overdue = Overdue {
             next: self.time_limit.map(|limit| Instant::now() + limit),
             steps: 0,
@@ -561,9 +565,15 @@ impl Engine {
 
     /// Tells the engine and its jobs that the terminal is gone, and waits a little for its end.
     pub fn hang_up(&mut self) {
-        // bash passes a hang-up on to its jobs only between lines; the one that runs has its own.
-        let deadline = Instant::now() + Duration::from_secs(1);
+        // bash passes a hang-up on to its jobs only between lines. The kernel tells nobody but us, so
+        // what the line has started is told here, and the rest of the line is not run.
+        let deadline = Instant::now() + Duration::from_secs(2);
         while self.running && Instant::now() < deadline {
+            for group in self.started_by_line() {
+                let _ = process_group::send_group(group, signal::HUP);
+                let _ = process_group::send_group(group, signal::CONT);
+            }
+            let _ = process_group::send(self.launched.process, signal::INT);
             let wait = Some(Duration::from_millis(100));
             let ready = process_group::readable(&[self.control.as_fd()], wait);
             if !ready.is_ok_and(|ready| ready.contains(&true)) {
@@ -578,6 +588,31 @@ impl Engine {
         let patience = Some(Duration::from_secs(2));
         let _ = process_group::readable(&[self.launched.ended.as_fd()], patience);
         let _ = (self.launched.change)(false);
+    }
+
+    /// The process groups of the engine's children that are not older than the line that runs.
+    fn started_by_line(&self) -> Vec<i32> {
+        let Some(began) = self.began else {
+            return Vec::new();
+        };
+        let engine = self.launched.process;
+        let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
+        let uptime = read("/proc/uptime".to_owned());
+        let uptime = uptime.split(' ').next().and_then(|text| text.parse().ok());
+        let oldest = uptime.unwrap_or(0.0) - began.elapsed().as_secs_f64() - TICK;
+        let children = read(format!("/proc/{engine}/task/{engine}/children"));
+        let mut groups: Vec<i32> = children
+            .split_ascii_whitespace()
+            .filter_map(|child| {
+                let stat = read(format!("/proc/{child}/stat"));
+                let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+                let started: f64 = fields.get(19)?.parse().ok()?;
+                (started * TICK >= oldest).then(|| fields.get(2)?.parse().ok())?
+            })
+            .filter(|group| *group != engine)
+            .collect();
+        groups.dedup();
+        groups
     }
 
     fn tell_size(&self, console: &Console) {
@@ -868,6 +903,9 @@ impl Engine {
         let _ = modes.apply(&pty.slave);
     }
 }
+
+/// What `/proc` counts the start of a process in, in seconds.
+const TICK: f64 = 0.01;
 
 /// How `/proc/PID/syscall` shows a read of descriptor 0.
 #[cfg(target_arch = "x86_64")]
