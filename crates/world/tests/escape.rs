@@ -18,16 +18,34 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
 
 use substrate_policy::terms::{PathPattern, WorldSpec};
 use substrate_sys::access;
 use substrate_trace::Level;
 use substrate_world::backend::{ExecRequest, Place, WorldBackend};
+use substrate_world::guard::{ExecJudge, ExecVerdict, ProgramStart};
 use substrate_world::limits::Hierarchy;
 use substrate_world::linux::Linux;
 use substrate_world::make::{Groups, Options};
 
 const NOBODY: u32 = 65534;
+
+/// The world of an enforcing session: the project is real, and every program start is judged.
+const SESSION: [&str; 2] = ["session=1", "guard=1"];
+
+/// Permits every start, so that what holds is the world and not a rule.
+struct Lenient;
+
+impl ExecJudge for Lenient {
+    fn judge(&self, _: &ProgramStart<'_>) -> ExecVerdict {
+        ExecVerdict::Allow
+    }
+
+    fn ask(&self, _: &ProgramStart<'_>) -> ExecVerdict {
+        ExecVerdict::Allow
+    }
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -109,7 +127,7 @@ fn own_a_world(arguments: &[OsString]) -> ExitCode {
     };
     spec.net.isolate = true;
     let mut options = Options::default();
-    let (mut session, mut late) = (false, false);
+    let (mut session, mut late, mut guard) = (false, false, false);
     let mut cwd = PathBuf::from("/");
     for setting in settings {
         let at = setting.as_bytes().iter().position(|b| *b == b'=').unwrap();
@@ -147,13 +165,17 @@ fn own_a_world(arguments: &[OsString]) -> ExitCode {
             b"session" => session = true,
             // The command is not known when the world is made.
             b"late" => (session, late) = (true, true),
+            b"guard" => guard = true,
             b"heavy" => options.heavy = true,
             b"copy" => options.no_overlay = true,
             b"level" => options.ceiling = Level::from_word(value.to_str().unwrap()).unwrap(),
             other => panic!("setting {}", String::from_utf8_lossy(other)),
         }
     }
-    let backend = Linux::new(options);
+    let mut backend = Linux::new(options);
+    if guard {
+        backend = backend.with_guard(Arc::new(Lenient));
+    }
     let request = ExecRequest {
         program: command[0].clone(),
         argv: command.to_vec(),
@@ -354,25 +376,29 @@ impl Suite {
 
     fn run(&mut self) {
         let tree = Tree::new(self.user);
-        for kind in [&[][..], &["session=1"], &["heavy=1"], &["copy=1"]] {
+        let heavy_session = ["session=1", "guard=1", "heavy=1"];
+        for kind in [&[][..], &SESSION, &heavy_session, &["heavy=1"], &["copy=1"]] {
             self.files(&tree, kind);
         }
-        for kind in [&[][..], &["session=1"]] {
+        for kind in [&[][..], &SESSION] {
             self.kernel(&tree, kind);
             self.sockets(&tree, kind);
             self.own_directories(&tree, kind);
+            self.switches(&tree, kind);
+            self.limits(&tree, kind);
+            self.other_mounts(&tree, kind);
+            self.descriptors(&tree, kind);
+            self.terminal(&tree, kind);
         }
-        self.protected(&tree);
-        self.switches(&tree);
-        self.limits(&tree);
+        for kind in [&SESSION[..], &heavy_session] {
+            self.protected(&tree, kind);
+        }
         self.setuid(&tree);
         self.modes(&tree);
         self.streams(&tree);
-        self.other_mounts(&tree);
-        self.descriptors(&tree);
         self.life(&tree);
-        self.terminal(&tree);
         self.weak(&tree);
+        self.weak_session(&tree);
         self.untouched(&tree);
         drop(tree.dir);
     }
@@ -565,10 +591,9 @@ impl Suite {
     }
 
     /// In a session the project is real, so a protected path must not be movable either.
-    fn protected(&mut self, tree: &Tree) {
+    fn protected(&mut self, tree: &Tree, session: &[&str]) {
         let path = |p: &str| tree.at(p).display().to_string();
         let (git, elsewhere) = (path("home/project/.git"), path("home/project/.git2"));
-        let session = &["session=1"];
         self.attempt(tree, BeRefused, session, &["rename_away", &git, &elsewhere]);
         let hooks = path("home/project/.git/hooks");
         self.attempt(
@@ -582,23 +607,26 @@ impl Suite {
         self.attempt(tree, Work, session, &["rename_away", &other, &file]);
     }
 
-    fn switches(&mut self, tree: &Tree) {
-        self.attempt(tree, Work, &["allow=ptrace"], &["trace_child"]);
-        self.attempt(tree, Work, &["allow=userns"], &["user_namespace_works"]);
-        self.attempt(tree, BeRefused, &["allow=userns"], &["remount"]);
+    fn switches(&mut self, tree: &Tree, kind: &[&str]) {
+        let ptrace = with(kind, &["allow=ptrace"]);
+        self.attempt(tree, Work, &ptrace, &["trace_child"]);
+        let userns = with(kind, &["allow=userns"]);
+        self.attempt(tree, Work, &userns, &["user_namespace_works"]);
+        self.attempt(tree, BeRefused, &userns, &["remount"]);
     }
 
-    fn limits(&mut self, tree: &Tree) {
+    fn limits(&mut self, tree: &Tree, kind: &[&str]) {
         let memory = format!("memory={}", 64 << 20);
         // Per-process limits do not count root's processes; the kernel says so, and so do we.
         if self.user != 0 {
-            let settings = ["groups=off", "pids=32"];
+            let settings = with(kind, &["groups=off", "pids=32"]);
             self.attempt(tree, BeRefused, &settings, &["fork_many", "200"]);
         }
-        let settings = ["groups=off", &memory];
+        let settings = with(kind, &["groups=off", &memory]);
         self.attempt(tree, BeRefused, &settings, &["eat_memory", "256"]);
-        self.attempt(tree, Work, &["groups=off"], &["eat_memory", "128"]);
-        self.attempt(tree, Work, &[], &["fork_many", "200"]);
+        let unlimited = with(kind, &["groups=off"]);
+        self.attempt(tree, Work, &unlimited, &["eat_memory", "128"]);
+        self.attempt(tree, Work, kind, &["fork_many", "200"]);
         if access::identity().0 != 0 || self.user != 0 {
             return;
         }
@@ -619,7 +647,7 @@ impl Suite {
                 continue;
             }
             let group = format!("group={controller}:{}", own.display());
-            self.attempt(tree, BeRefused, &[&group, &setting], &words);
+            self.attempt(tree, BeRefused, &with(kind, &[&group, &setting]), &words);
             let left = fs::read_dir(&own)
                 .unwrap()
                 .filter(|entry| entry.as_ref().unwrap().path().is_dir())
@@ -649,7 +677,7 @@ impl Suite {
             outside.status.code() == Some(1),
             &said,
         );
-        for kind in [vec![], vec!["session=1".to_owned()]] {
+        for kind in [vec![], SESSION.map(str::to_owned).to_vec()] {
             let command = [program.as_os_str(), OsStr::new("effective_root")];
             let out = tree.owner(&kind, &command).output().unwrap();
             let said = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -747,7 +775,7 @@ impl Suite {
     }
 
     /// The same hidden files, seen through another mount that exists only for this attempt.
-    fn other_mounts(&mut self, tree: &Tree) {
+    fn other_mounts(&mut self, tree: &Tree, kind: &[&str]) {
         if access::identity().0 != 0 {
             skip("other mounts of hidden files", "needs root to mount");
             return;
@@ -783,7 +811,7 @@ impl Suite {
                     ]);
                 }
                 script.arg(tree.at("owner"));
-                script.args(tree.arguments(&[], &command));
+                script.args(tree.arguments(&owned(kind), &command));
                 let out = script.current_dir("/").output().unwrap();
                 let expected = if must == BeRefused { 0 } else { 1 };
                 let said = format!(
@@ -791,17 +819,17 @@ impl Suite {
                     String::from_utf8_lossy(&out.stdout),
                     String::from_utf8_lossy(&out.stderr)
                 );
-                let name = format!("{source} mounted elsewhere, {path}");
+                let name = format!("{source} mounted elsewhere, {path} {kind:?}");
                 self.judge(&name, out.status.code() == Some(expected), &said);
             }
         }
     }
 
     /// A directory that is open in the owner must not arrive, by accident or as a stream.
-    fn descriptors(&mut self, tree: &Tree) {
+    fn descriptors(&mut self, tree: &Tree, kind: &[&str]) {
         let program = tree.at("home/project/escape");
         let command = [program.as_os_str(), OsStr::new("inherited_directories")];
-        let inner = tree.owner(&[], &command);
+        let inner = tree.owner(&owned(kind), &command);
         let mut script = Command::new("sh");
         script.args(["-c", r#"exec 9</ 8>/dev/null; exec "$@""#, "sh"]);
         script.arg(inner.get_program()).args(inner.get_args());
@@ -815,7 +843,7 @@ impl Suite {
             out.status.code() == Some(0),
             &said,
         );
-        let mut owner = tree.owner(&[], &command);
+        let mut owner = tree.owner(&owned(kind), &command);
         let out = owner.stdin(File::open("/").unwrap()).output().unwrap();
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         let refused =
@@ -839,7 +867,7 @@ impl Suite {
         reader.read_to_end(&mut rest).unwrap();
         self.judge("a daemon ends with its command", status.success(), "");
 
-        for settings in [vec![], vec!["session=1".to_owned()]] {
+        for settings in [vec![], SESSION.map(str::to_owned).to_vec()] {
             let (mut reader, writer) = std::io::pipe().unwrap();
             let script = OsStr::new("echo started; (setsid sleep 1000 &) ; sleep 1000");
             let command = [OsStr::new("sh"), OsStr::new("-c"), script];
@@ -864,10 +892,10 @@ impl Suite {
     }
 
     /// On a terminal a command gets one of the world's own, relayed; ours stays out of reach.
-    fn terminal(&mut self, tree: &Tree) {
+    fn terminal(&mut self, tree: &Tree, kind: &[&str]) {
         let script = "tty; stty size; test -t 0 && test -t 1 && echo both; read x; echo got=$x";
         let command = [OsStr::new("sh"), OsStr::new("-c"), OsStr::new(script)];
-        let inner = tree.owner(&[], &command);
+        let inner = tree.owner(&owned(kind), &command);
         let mut line = OsString::from("stty rows 33 cols 99; exec");
         for word in std::iter::once(inner.get_program()).chain(inner.get_args()) {
             line.push(" '");
@@ -935,6 +963,35 @@ impl Suite {
         self.judge("level landlock leaves the host alone", untouched, &said);
     }
 
+    /// A session of that level works on the project itself, and on nothing else of the host.
+    fn weak_session(&mut self, tree: &Tree) {
+        let outside = tree.at("outside/file");
+        let script = format!(
+            "echo inside > file && cat file; cat ../.ssh/id ../.netrc ../.substrate/key .env; \
+             echo x >> '{0}'; echo x > ../new; kill -0 {1} && echo signalled; exit 6",
+            outside.display(),
+            std::process::id()
+        );
+        let command = [OsStr::new("sh"), OsStr::new("-c"), OsStr::new(&script)];
+        let settings = owned(&with(&SESSION, &["level=landlock"]));
+        let out = tree.owner(&settings, &command).output().unwrap();
+        let said = format!(
+            "{}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        );
+        let file = tree.at("home/project/file");
+        let real = fs::read(&file).unwrap() == b"inside\n";
+        fs::write(&file, "project").unwrap();
+        let ran = real && out.status.code() == Some(6) && said.starts_with("inside\n");
+        self.judge("a session of level landlock runs", ran, &said);
+        let held = !said.contains("secret")
+            && !said.contains("signalled")
+            && !tree.at("home/new").exists()
+            && fs::read(&outside).unwrap() == b"outside";
+        self.judge("a session of level landlock holds", held, &said);
+    }
+
     /// After a command that deletes the whole project, inside a world only, the project on the
     /// host is what it was.
     fn untouched(&mut self, tree: &Tree) {
@@ -969,6 +1026,18 @@ impl Suite {
         }
         let _ = std::io::stdout().flush();
     }
+}
+
+/// The settings of a kind of world, and more.
+fn with<'a>(kind: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    [kind, more].concat()
+}
+
+fn owned(settings: &[&str]) -> Vec<String> {
+    settings
+        .iter()
+        .map(|setting| (*setting).to_owned())
+        .collect()
 }
 
 type Snapshot = BTreeMap<PathBuf, (u32, u64, i64, i64, Vec<u8>)>;
