@@ -399,7 +399,16 @@ impl Analyser<'_> {
             || flags.contains(&b'x') && name != b"readonly";
         // Attributes such as integer or reference change what the value means.
         let plain = !flags.iter().any(|flag| b"inulaA".contains(flag));
+        // In a function `declare` makes local variables too, unless it is told not to.
+        let local = matches!(name, b"local" | b"declare" | b"typeset") && !flags.contains(&b'g');
         for word in words.iter().skip_while(|word| is_option(word)) {
+            if local {
+                let text = word.known_prefix();
+                let end = text
+                    .iter()
+                    .position(|&byte| !(byte.is_ascii_alphanumeric() || byte == b'_'));
+                scope.make_local(&text[..end.unwrap_or(text.len())]);
+            }
             match split_assignment(word) {
                 Some((name, value)) => {
                     let array = matches!(value.pieces.as_slice(), [Piece::Unknown(text)] if text == b"(...)");

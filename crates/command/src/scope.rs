@@ -71,6 +71,10 @@ pub(crate) struct Scope {
     pub cwd: Cwd,
     /// What `pushd` put aside, newest last.
     pub directories: Vec<Cwd>,
+    /// A function of the line is being followed.
+    pub in_function: bool,
+    /// What the variables that it made its own were before.
+    pub locals: Vec<(Vec<u8>, Option<Variable>)>,
 }
 
 impl Scope {
@@ -81,6 +85,25 @@ impl Scope {
             .is_some_and(|variable| variable.exported);
         self.variables
             .insert(name.to_vec(), Variable { value, exported });
+    }
+
+    /// Makes a variable the function's own: what it was comes back when the function ends.
+    pub fn make_local(&mut self, name: &[u8]) {
+        if self.in_function && !self.locals.iter().any(|(known, _)| known == name) {
+            let before = self.variables.get(name).cloned();
+            self.locals.push((name.to_vec(), before));
+        }
+    }
+
+    /// Gives variables back that the function had made its own.
+    #[cfg(feature = "parse")]
+    pub fn leave_function(&mut self) {
+        for (name, before) in std::mem::take(&mut self.locals) {
+            match before {
+                Some(variable) => self.variables.insert(name, variable),
+                None => self.variables.remove(&name),
+            };
+        }
     }
 
     pub fn export(&mut self, name: &[u8]) {

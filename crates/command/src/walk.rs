@@ -304,7 +304,7 @@ impl Analyser<'_> {
                 self.forget_assigned(&[body], scope);
                 let first = self.line.invocations.len();
                 let flow = self.body(body, scope, here);
-                let endless = |part: &Part| matches!(part, Part::Text(text) if text.windows(2).any(|two| two == b";;"));
+                let endless = |part: &Part| matches!(part, Part::Text(text) | Part::Quoted(text) if ends_never(text));
                 if header.iter().any(endless) && starts_background(body) {
                     self.mark_endless(first);
                 }
@@ -342,7 +342,10 @@ impl Analyser<'_> {
                 Flow::bytes(Vec::new())
             }
             Kind::Coproc { name, body } => {
-                self.command(body, &mut scope.clone(), here);
+                // What it reads comes through a pipe from whoever holds the other end.
+                let mut inner = here.clone();
+                inner.place.input = Flow::unknown();
+                self.command(body, &mut scope.clone(), &inner);
                 scope.set(name, Value::Unknown);
                 Flow::bytes(Vec::new())
             }
@@ -457,9 +460,29 @@ impl Analyser<'_> {
         scope.functions.insert(name.to_vec(), functions);
         let mut inner = scope.clone();
         inner.positional = None;
+        let first = self.line.invocations.len();
         self.active.push(name.to_vec());
         self.command(body, &mut inner, here);
         self.active.pop();
+        self.mark_bomb(name, body, first);
+    }
+
+    /// A function that starts itself beside itself fills the machine with processes.
+    fn mark_bomb(&mut self, name: &[u8], body: &Command, first: usize) {
+        let background = match &body.kind {
+            Kind::Group(list) | Kind::Subshell(list) => starts_background(list),
+            _ => false,
+        };
+        let inside = self.line.invocations.get(first..).unwrap_or_default();
+        let own: Vec<u32> = inside
+            .iter()
+            .filter(|invocation| invocation.argv.first().and_then(Word::value) == Some(name))
+            .map(|invocation| invocation.pipeline.pipeline)
+            .collect();
+        let twice = own.windows(2).any(|pair| pair[0] == pair[1]);
+        if twice || (background && !own.is_empty()) {
+            self.mark_endless(first);
+        }
     }
 
     /// Calls a function of the line.
@@ -473,11 +496,17 @@ impl Analyser<'_> {
         let outer = scope
             .positional
             .replace(argv.get(1..).unwrap_or_default().to_vec());
+        let locals = std::mem::take(&mut scope.locals);
+        let around = scope.in_function;
         let here = Here {
             unit: function.unit.clone(),
             place: place.clone(),
         };
+        scope.in_function = true;
         let flow = self.command(&function.body, scope, &here);
+        scope.leave_function();
+        scope.in_function = around;
+        scope.locals = locals;
         scope.positional = outer;
         flow
     }
@@ -787,6 +816,16 @@ impl Analyser<'_> {
             scope.cwd = Cwd::Unknown;
         }
     }
+}
+
+/// Whether the header of a counting loop has no condition.
+fn ends_never(header: &[u8]) -> bool {
+    let mut parts = header.split(|&byte| byte == b';');
+    parts.next();
+    parts
+        .next()
+        .is_some_and(|condition| condition.trim_ascii().is_empty())
+        && parts.next().is_some()
 }
 
 fn writes_output_elsewhere(redirects: &[(u8, Redirect)]) -> bool {

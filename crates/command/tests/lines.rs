@@ -989,3 +989,60 @@ fn word_lists_of_completion_are_expanded() {
         assert_eq!(commands(&line(text)).len(), 1, "{text}");
     }
 }
+
+#[test]
+fn what_a_function_keeps_to_itself_comes_back() {
+    for text in [
+        "T=rm; f() { local T=echo; }; f; $T -rf /x",
+        "T=rm; f() { declare T=echo; T=ls; }; f; $T -rf /x",
+        "T=rm; f() { local T; T=echo; }; f; $T -rf /x",
+        "T=rm; f() { g() { local T=ls; }; g; $T -rf /x; }; f",
+        "T=ls; f() { declare -g T=rm; }; f; $T -rf /x",
+        "T=ls; f() { T=rm; }; f; $T -rf /x",
+        "f() { local T=rm; $T -rf /x; }; f",
+    ] {
+        let found = render(&line(text));
+        assert!(
+            found
+                .iter()
+                .any(|command| command.ends_with("rm -rf /x; delete(r) /x")),
+            "{text}\n{found:?}"
+        );
+    }
+}
+
+#[test]
+fn processes_without_end_are_noticed() {
+    let bombs = |text: &str| {
+        let found = render(&line(text));
+        found
+            .iter()
+            .any(|command| command.contains("exec @process"))
+    };
+    for text in [
+        ":(){ :|:& };:",
+        "b() { b | b & }; b",
+        "b() { b & b & }; b",
+        "b() { (b) & }; b",
+        "while true; do work & done",
+        "for ((;;)); do work & done",
+        "for ((i=0;;i++)); do work & done",
+        "for (( i = 0 ; ; i++ )); do work & done",
+    ] {
+        assert!(bombs(text), "{text}");
+    }
+    for text in [
+        "walk() { for d in \"$1\"/*; do walk \"$d\"; done; }; walk .",
+        "for ((i=0;i<3;i++)); do work & done",
+        "f() { g | h & }; f",
+        "fact() { echo $(( $1 * $(fact $(( $1 - 1 ))) )); }; fact 3",
+    ] {
+        assert!(!bombs(text), "{text}");
+    }
+}
+
+#[test]
+fn a_coprocess_reads_what_nobody_knows() {
+    let found = render(&line("coproc bash -i"));
+    assert!(found[0].contains("run_code stdin"), "{found:?}");
+}
