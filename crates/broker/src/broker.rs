@@ -21,10 +21,12 @@ use crate::choice::Choice;
 use crate::egress::Spent;
 use crate::error::BrokerError;
 use crate::facts::{Machine, Seen};
-use crate::ground::{Ground, ProfileUse};
+use crate::ground::{self, Ground, ProfileUse};
 use crate::home::{Home, bytes};
+use crate::moment::Moment;
 use crate::policies::{Held, Note, Policies, PolicyInfo, State};
 use crate::process::{Identity, Stat};
+use crate::profile::Profile;
 use crate::state_file::{StateError, now};
 use crate::trust::Trust;
 use crate::world_terms::{uses_worlds, world_spec};
@@ -127,6 +129,62 @@ impl Evaluation {
     pub fn profile_text(&self) -> Option<String> {
         let texts: Vec<String> = self.profiles.iter().map(ToString::to_string).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
+    }
+}
+
+/// What would become of a request. Nobody can run anything on the strength of it.
+#[derive(Debug)]
+pub struct Explanation {
+    /// The line, understood.
+    pub line: Line,
+    /// What all policies together say, whatever their mode.
+    pub judgement: Judgement,
+    /// Where it would run, by name.
+    pub place: &'static str,
+    /// What `enforce` would have done, when the policy only observes and it would run.
+    pub would: Option<Outcome>,
+    /// The policy that it would run under.
+    pub policy: Arc<PolicyInfo>,
+    /// The profiles that were found, and what became of them.
+    pub profiles: Vec<ProfileUse>,
+    /// What a person has approved before, when that is why nobody would be asked.
+    pub approved: Vec<Grant>,
+}
+
+/// What the policies decide, before it is turned into permission.
+struct Decided {
+    line: Line,
+    ground: Ground,
+    strict: Judgement,
+    lenient: Judgement,
+    isolate: bool,
+}
+
+impl Decided {
+    fn would(&self) -> Option<Outcome> {
+        match self.lenient.verdict {
+            Verdict::Deny => Some(Outcome::WouldDeny),
+            Verdict::Ask => Some(Outcome::WouldAsk),
+            _ => None,
+        }
+    }
+}
+
+/// Where something would run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Placing {
+    Direct,
+    Isolated,
+    Session,
+}
+
+impl Placing {
+    fn name(self) -> &'static str {
+        match self {
+            Placing::Direct => "direct",
+            Placing::Isolated => "isolated",
+            Placing::Session => "session",
+        }
     }
 }
 
@@ -352,6 +410,53 @@ impl Broker {
         self.evaluate_by(request, &self.facts(request), None)
     }
 
+    /// What would become of a request, for somebody who only wants to know: it permits nothing. Lines
+    /// that are asked about at one go share what the machine looked like.
+    pub fn explain(&self, request: &Request<'_>, moment: &Moment) -> Explanation {
+        moment.begin(request);
+        let state = moment.state(|| self.state());
+        let facts = self.facts(request).having_looked(moment.looked());
+        let profiles_of = |directory: &Path| moment.profiles(directory);
+        let decided = self.decide(request, &state, &facts, None, &profiles_of);
+        let approved = match decided.strict.verdict {
+            Verdict::Ask => self.approved_before(request, &decided, &state, &facts, moment),
+            _ => None,
+        };
+        let refused = decided.strict.verdict == Verdict::Deny;
+        let asked = decided.strict.verdict == Verdict::Ask && approved.is_none();
+        let place = if refused {
+            Placing::Direct
+        } else {
+            self.placing(decided.isolate, &decided.ground)
+        };
+        Explanation {
+            place: place.name(),
+            would: decided.would().filter(|_| !refused && !asked),
+            policy: decided.ground.primary().info.clone(),
+            profiles: decided.ground.profiles,
+            line: decided.line,
+            judgement: decided.strict.and(decided.lenient),
+            approved: approved.unwrap_or_default(),
+        }
+    }
+
+    /// The grants that answer the question of a decision, which is only put where there are any.
+    fn approved_before(
+        &self,
+        request: &Request<'_>,
+        decided: &Decided,
+        state: &State,
+        facts: &Machine<'_>,
+        moment: &Moment,
+    ) -> Option<Vec<Grant>> {
+        if moment.nothing_granted(|| self.shared.approvals.list().is_ok_and(|all| all.is_empty())) {
+            return None;
+        }
+        let (ground, line) = (&decided.ground, &decided.line);
+        let question = self.question(request, ground, &decided.strict, line, facts);
+        self.remembered(request, &question, line, state, facts)
+    }
+
     /// The verdict on a program start inside a world.
     pub fn evaluate_start(&self, request: &Request<'_>, start: Start<'_>) -> Evaluation {
         let facts = self.facts(request).seen_by(start.seen);
@@ -365,47 +470,18 @@ impl Broker {
         start: Option<Start<'_>>,
     ) -> Evaluation {
         let state = self.state();
-        let line = self.analyse(request, &state);
-        let ground = self.ground(request, &state, &line, facts);
-        if self.in_guarded_world(&ground) {
-            facts.set_guarded();
-        }
-        let others: Vec<Line> = start
-            .iter()
-            .flat_map(|start| start.also)
-            .map(|argv| {
-                let input = Input::Argv(argv);
-                self.analyse(&Request { input, ..*request }, &state)
-            })
-            .collect();
-
-        let mut strict = Judgement::of(ground.broken(Mode::Enforce));
-        let mut lenient = Judgement::of(ground.broken(Mode::Observe));
-        for layer in &ground.layers {
-            let mut judgement = layer.sift(judge(&layer.held.policy, &line, facts), &line);
-            for other in &others {
-                let named = judge(&layer.held.policy, other, facts);
-                judgement = judgement.and(Judgement::of(only_named(named)));
-            }
-            if let Some(start) = &start {
-                judgement = Judgement::of(not_held(judgement, start.own_network));
-            }
-            layer.name(&mut judgement);
-            match layer.held.info.mode {
-                Mode::Enforce => strict = strict.and(judgement),
-                Mode::Observe => lenient = lenient.and(judgement),
-            }
-        }
-        if self.shared.options.require_approval {
-            let reasons = unapproved(&ground.primary().policy, &line, facts);
-            strict = strict.and(Judgement::of(reasons));
-        }
-        let isolate = request.isolate || strict.isolate || lenient.isolate;
-        let would = match lenient.verdict {
-            Verdict::Deny => Some((Outcome::WouldDeny, deciding(&lenient))),
-            Verdict::Ask => Some((Outcome::WouldAsk, deciding(&lenient))),
-            _ => None,
-        };
+        let profiles_of = |directory: &Path| Rc::new(ground::profiles_of(directory));
+        let decided = self.decide(request, &state, facts, start, &profiles_of);
+        let would = decided
+            .would()
+            .map(|outcome| (outcome, deciding(&decided.lenient)));
+        let Decided {
+            line,
+            ground,
+            strict,
+            lenient,
+            isolate,
+        } = decided;
         let rule = deciding(&strict);
         let (mut question, mut approved) = (None, Vec::new());
         let terms = || match start {
@@ -442,6 +518,59 @@ impl Broker {
             profiles: ground.profiles,
             question,
             approved,
+        }
+    }
+
+    /// What all policies that count say about a request.
+    fn decide(
+        &self,
+        request: &Request<'_>,
+        state: &Arc<State>,
+        facts: &Machine<'_>,
+        start: Option<Start<'_>>,
+        profiles_of: &dyn Fn(&Path) -> Rc<Vec<Profile>>,
+    ) -> Decided {
+        let line = self.analyse(request, state);
+        let ground = self.ground(request, state, &line, facts, profiles_of);
+        if self.in_guarded_world(&ground) {
+            facts.set_guarded();
+        }
+        let others: Vec<Line> = start
+            .iter()
+            .flat_map(|start| start.also)
+            .map(|argv| {
+                let input = Input::Argv(argv);
+                self.analyse(&Request { input, ..*request }, state)
+            })
+            .collect();
+
+        let mut strict = Judgement::of(ground.broken(Mode::Enforce));
+        let mut lenient = Judgement::of(ground.broken(Mode::Observe));
+        for layer in &ground.layers {
+            let mut judgement = layer.sift(judge(&layer.held.policy, &line, facts), &line);
+            for other in &others {
+                let named = judge(&layer.held.policy, other, facts);
+                judgement = judgement.and(Judgement::of(only_named(named)));
+            }
+            if let Some(start) = &start {
+                judgement = Judgement::of(not_held(judgement, start.own_network));
+            }
+            layer.name(&mut judgement);
+            match layer.held.info.mode {
+                Mode::Enforce => strict = strict.and(judgement),
+                Mode::Observe => lenient = lenient.and(judgement),
+            }
+        }
+        if self.shared.options.require_approval {
+            let reasons = unapproved(&ground.primary().policy, &line, facts);
+            strict = strict.and(Judgement::of(reasons));
+        }
+        Decided {
+            isolate: request.isolate || strict.isolate || lenient.isolate,
+            line,
+            ground,
+            strict,
+            lenient,
         }
     }
 
@@ -485,11 +614,19 @@ impl Broker {
         state: &Arc<State>,
         line: &Line,
         facts: &Machine<'_>,
+        profiles_of: &dyn Fn(&Path) -> Rc<Vec<Profile>>,
     ) -> Ground {
         let trusting =
             request.origin == Origin::Prompt && self.shared.own_prompt.load(Ordering::Relaxed);
         let trust = trusting.then_some(&self.shared.trust);
-        let ground = Ground::find(&self.shared.policies, trust, state, line, facts);
+        let ground = Ground::find(
+            &self.shared.policies,
+            trust,
+            state,
+            line,
+            facts,
+            profiles_of,
+        );
         if trusting {
             self.end_session_grants_after_a_change(&ground);
         }
@@ -630,22 +767,25 @@ impl Broker {
     }
 
     fn terms(&self, isolate: bool, ground: &Ground, facts: &Machine<'_>) -> Terms {
-        let variable = self.shared.options.world.as_deref();
-        let worlds = || {
-            ground
-                .layers
-                .iter()
-                .any(|layer| uses_worlds(&layer.held, variable))
-        };
         let spec = || Box::new(self.combined_spec(ground, facts));
-        let place = if isolate {
-            Place::Isolated(spec())
-        } else if worlds() {
-            Place::Session(spec())
-        } else {
-            Place::Direct
+        let place = match self.placing(isolate, ground) {
+            Placing::Isolated => Place::Isolated(spec()),
+            Placing::Session => Place::Session(spec()),
+            Placing::Direct => Place::Direct,
         };
         Terms { place }
+    }
+
+    fn placing(&self, isolate: bool, ground: &Ground) -> Placing {
+        let variable = self.shared.options.world.as_deref();
+        let mut layers = ground.layers.iter();
+        if isolate {
+            Placing::Isolated
+        } else if layers.any(|layer| uses_worlds(&layer.held, variable)) {
+            Placing::Session
+        } else {
+            Placing::Direct
+        }
     }
 
     fn combined_spec(&self, ground: &Ground, facts: &Machine<'_>) -> WorldSpec {

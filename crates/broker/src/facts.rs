@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use substrate_compiled::paths::Variables;
 use substrate_policy::Facts;
@@ -25,6 +26,14 @@ pub trait Seen {
     fn began(&self) -> &Path;
 }
 
+/// What was looked up, for one directory and one `PATH`.
+#[derive(Debug, Default)]
+pub struct Looked {
+    project: OnceCell<Option<PathBuf>>,
+    programs: RefCell<HashMap<Vec<u8>, Option<Vec<u8>>>>,
+    real: RefCell<HashMap<Vec<u8>, Option<Vec<u8>>>>,
+}
+
 /// The machine as it is.
 pub struct Machine<'a> {
     cwd: &'a Path,
@@ -34,9 +43,7 @@ pub struct Machine<'a> {
     search_path: &'a OsStr,
     seen: Option<&'a dyn Seen>,
     guarded: Cell<bool>,
-    project: OnceCell<Option<PathBuf>>,
-    programs: RefCell<HashMap<Vec<u8>, Option<Vec<u8>>>>,
-    real: RefCell<HashMap<Vec<u8>, Option<Vec<u8>>>>,
+    looked: Rc<Looked>,
 }
 
 impl<'a> Machine<'a> {
@@ -55,10 +62,15 @@ impl<'a> Machine<'a> {
             search_path,
             seen: None,
             guarded: Cell::new(false),
-            project: OnceCell::new(),
-            programs: RefCell::default(),
-            real: RefCell::default(),
+            looked: Rc::default(),
         }
+    }
+
+    /// The same with what was looked up a moment ago, in this directory and along this `PATH`.
+    #[must_use]
+    pub fn having_looked(mut self, looked: Rc<Looked>) -> Self {
+        self.looked = looked;
+        self
     }
 
     /// The same where the variable `HOME` may name another directory than the passwd entry.
@@ -87,7 +99,8 @@ impl<'a> Machine<'a> {
 
     /// The project, as a path.
     pub fn project_path(&self) -> Option<&Path> {
-        self.project
+        self.looked
+            .project
             .get_or_init(|| {
                 let from = self.seen.map_or(self.cwd, Seen::began);
                 project::find(from, self.session_start, &self.home.user)
@@ -125,7 +138,7 @@ impl Facts for Machine<'_> {
         {
             return Some(file.to_vec());
         }
-        if let Some(known) = self.programs.borrow().get(typed) {
+        if let Some(known) = self.looked.programs.borrow().get(typed) {
             return known.clone();
         }
         let found = find_program(
@@ -136,7 +149,8 @@ impl Facts for Machine<'_> {
         let found = found.map(|path| resolve(&path).unwrap_or(path).into_os_string().into_vec());
         // What a relative path names depends on the directory, so only plain names are remembered.
         if !typed.contains(&b'/') {
-            self.programs
+            self.looked
+                .programs
                 .borrow_mut()
                 .insert(typed.to_vec(), found.clone());
         }
@@ -144,7 +158,7 @@ impl Facts for Machine<'_> {
     }
 
     fn real(&self, path: &[u8]) -> Option<Vec<u8>> {
-        if let Some(known) = self.real.borrow().get(path) {
+        if let Some(known) = self.looked.real.borrow().get(path) {
             return known.clone();
         }
         let path_of = Path::new(OsStr::from_bytes(path));
@@ -153,7 +167,10 @@ impl Facts for Machine<'_> {
             None => resolve(path_of),
         };
         let found = found.map(|path| path.into_os_string().into_vec());
-        self.real.borrow_mut().insert(path.to_vec(), found.clone());
+        self.looked
+            .real
+            .borrow_mut()
+            .insert(path.to_vec(), found.clone());
         found
     }
 

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use substrate_command::{Invocation, Line};
@@ -130,6 +131,7 @@ impl Ground {
         state: &Arc<State>,
         line: &Line,
         facts: &Machine<'_>,
+        profiles_of: &dyn Fn(&Path) -> Rc<Vec<Profile>>,
     ) -> Self {
         let mut ground = Self {
             layers: Vec::new(),
@@ -145,7 +147,7 @@ impl Ground {
         for (number, directory) in directories(line, facts).iter().enumerate() {
             let found = profiles_of(directory);
             let mut replaced = false;
-            for profile in &found {
+            for profile in found.iter() {
                 replaced |= ground.follow(policies, trust, profile, all_out);
             }
             if !replaced {
@@ -314,7 +316,7 @@ fn directories(line: &Line, facts: &Machine<'_>) -> Vec<PathBuf> {
 }
 
 /// The profiles of a directory: of the path as it is written, and of where that leads.
-fn profiles_of(directory: &Path) -> Vec<Profile> {
+pub fn profiles_of(directory: &Path) -> Vec<Profile> {
     let real = resolve(directory).unwrap_or_else(|| directory.to_owned());
     let mut all: Vec<Profile> = profile::find(&real).into_iter().collect();
     if real != directory

@@ -23,6 +23,8 @@ pub mod home;
 #[cfg(feature = "load")]
 pub mod lookup;
 #[cfg(feature = "load")]
+pub mod moment;
+#[cfg(feature = "load")]
 pub mod person;
 #[cfg(feature = "load")]
 pub mod policies;
@@ -38,11 +40,13 @@ mod world_terms;
 
 #[cfg(feature = "load")]
 pub use broker::{
-    Answer, Broker, Evaluation, Input, Lasting, Options, Origin, Request, Start, Terms,
+    Answer, Broker, Evaluation, Explanation, Input, Lasting, Options, Origin, Request, Start, Terms,
 };
 pub use choice::Choice;
 #[cfg(feature = "load")]
 pub use error::BrokerError;
 pub use home::Home;
+#[cfg(feature = "load")]
+pub use moment::Moment;
 #[cfg(feature = "load")]
 pub use policies::{Note, PolicyInfo};

@@ -105,6 +105,13 @@ pub(crate) fn elsewhere<'v>(
 
 /// Whether an expanded pattern covers a normalised absolute path. `X/**` covers `X` as well.
 pub fn covers(pattern: &[u8], path: &[u8]) -> bool {
+    // Most patterns end in a name, and most paths end in another.
+    if let (Some(last), Some(end)) = (pattern.last(), path.last())
+        && !matches!(last, b'*' | b'?' | b']' | b'/')
+        && last != end
+    {
+        return false;
+    }
     if let Some(base) = pattern.strip_suffix(b"/**") {
         if !glob::is_pattern(base) {
             return beneath(base, path);

@@ -1,5 +1,7 @@
 //! Judging what commands do: against `fs` and `net`, and against the rules on effects.
 
+use std::cell::RefCell;
+
 use substrate_command::{Action, Cwd, Effect, Line, Object, Piece, Source, Word};
 use substrate_compiled::glob::{self, Slash};
 use substrate_compiled::paths;
@@ -30,6 +32,7 @@ pub(crate) fn reasons(
             let effect = Seen {
                 effect,
                 place: place(&effect.object, cwd.as_deref(), facts),
+                classes: RefCell::default(),
             };
             context.judge_lists(index, &effect, reasons);
             seen.push((index, effect));
@@ -69,6 +72,8 @@ pub(crate) fn directory(cwd: &Cwd, facts: &dyn Facts) -> Option<Vec<u8>> {
 struct Seen<'a> {
     effect: &'a Effect,
     place: Place,
+    /// Which classes it touches, as far as that was asked: several rules speak of the same ones.
+    classes: RefCell<Vec<(&'a str, bool)>>,
 }
 
 impl Seen<'_> {
@@ -99,9 +104,11 @@ impl Place {
     fn meets(&self, pattern: &[u8], trees: bool) -> bool {
         let hit = |path: &[u8]| paths::covers(pattern, path);
         let inside = |path: &[u8]| {
-            let base = glob::literal_prefix(pattern);
-            let base = base.strip_suffix(b"/").unwrap_or(base);
-            trees && base.len() > 1 && paths::beneath(path, base)
+            trees && {
+                let base = glob::literal_prefix(pattern);
+                let base = base.strip_suffix(b"/").unwrap_or(base);
+                base.len() > 1 && paths::beneath(path, base)
+            }
         };
         match self {
             Place::NoPath => false,
@@ -392,6 +399,14 @@ impl Context<'_> {
             .any(|pattern| place.meets(&pattern, trees))
     }
 
+    fn touches_class(&self, name: &str, place: &Place, trees: bool) -> bool {
+        let classes = self.settings.classes.iter();
+        let mut patterns = classes
+            .filter(|(known, _)| known == name)
+            .flat_map(|(_, patterns)| patterns);
+        patterns.any(|pattern| self.touches(pattern, place, trees))
+    }
+
     fn host_rule(&self, host: &Word, port: Option<u16>) -> Option<(Verdict, RuleRef)> {
         let net = &self.settings.net;
         if !net.given {
@@ -433,7 +448,7 @@ impl Context<'_> {
     }
 
     /// Whether an effect is what a pattern means.
-    fn fits(&self, pattern: &EffectPattern, seen: &Seen<'_>) -> bool {
+    fn fits<'s>(&'s self, pattern: &'s EffectPattern, seen: &Seen<'s>) -> bool {
         if !seen.does(pattern.action) || (pattern.recursive && !seen.effect.recursive) {
             return false;
         }
@@ -443,13 +458,20 @@ impl Context<'_> {
             (ObjectPattern::Path(path), Object::Path(_) | Object::Code(Source::File, _)) => {
                 self.touches(path, &seen.place, trees)
             }
-            (ObjectPattern::Class(name), Object::Path(_) | Object::Code(Source::File, _)) => self
-                .settings
-                .classes
-                .iter()
-                .filter(|(known, _)| known == name)
-                .flat_map(|(_, patterns)| patterns)
-                .any(|pattern| self.touches(pattern, &seen.place, trees)),
+            (ObjectPattern::Class(name), Object::Path(_) | Object::Code(Source::File, _)) => {
+                let known = |(class, _): &&(&str, bool)| class == name;
+                let before = seen
+                    .classes
+                    .borrow()
+                    .iter()
+                    .find(known)
+                    .map(|known| known.1);
+                before.unwrap_or_else(|| {
+                    let touched = self.touches_class(name, &seen.place, trees);
+                    seen.classes.borrow_mut().push((name, touched));
+                    touched
+                })
+            }
             (ObjectPattern::Outside, Object::Path(_)) => {
                 let fs = &self.settings.fs;
                 let list = if pattern.action == Action::Read {

@@ -1,15 +1,16 @@
 //! `substrate policy explain`: what would become of a line. The JSON is a contract that other
 //! programs build on; `docs/policy.md` describes it.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io::{BufRead, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde_json::{Value, json};
-use substrate_broker::{Answer, Broker, BrokerError, Evaluation, Input, Origin, Request};
+use serde_json::{Map, Value, json};
+use substrate_broker::{Broker, BrokerError, Explanation, Input, Moment, Origin, Request};
 use substrate_command::{Effect, Invocation, Object};
-use substrate_policy::Reason;
+use substrate_policy::{Judgement, Reason};
 use substrate_shell::session::working_directory;
 use substrate_sys::environment;
 use substrate_trace::{RuleRef, Verdict};
@@ -32,20 +33,26 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         return lines(&broker, &cwd, path);
     }
     let line = args.line.clone().unwrap_or_default();
-    let evaluation = explain(&broker, line.as_bytes(), &cwd, path);
+    let explanation = explain(&broker, line.as_bytes(), &cwd, path, &Moment::default());
     if args.json {
-        let mut text = object(&evaluation).to_string();
-        text.push('\n');
-        out::print(&text)?;
+        let mut text = Vec::new();
+        write_answer(&Map::new(), &explanation, &mut text)?;
+        out::print(&String::from_utf8_lossy(&text))?;
     } else {
-        out::print(&tree(&evaluation, out::colours()))?;
+        out::print(&tree(&explanation, out::colours()))?;
     }
     Ok(())
 }
 
-/// The verdict on a line.
-pub fn explain(broker: &Broker, line: &[u8], cwd: &Path, path: &OsStr) -> Evaluation {
-    broker.evaluate(&Request {
+/// What would become of a line.
+pub fn explain(
+    broker: &Broker,
+    line: &[u8],
+    cwd: &Path,
+    path: &OsStr,
+    moment: &Moment,
+) -> Explanation {
+    let request = Request {
         input: Input::Line(line),
         origin: Origin::OneShot,
         cwd,
@@ -53,13 +60,15 @@ pub fn explain(broker: &Broker, line: &[u8], cwd: &Path, path: &OsStr) -> Evalua
         variables: &[],
         aliases: &[],
         isolate: false,
-    })
+    };
+    broker.explain(&request, moment)
 }
 
 fn lines(broker: &Broker, cwd: &Path, path: &OsStr) -> Result<(), Failure> {
     let mut output = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
     let mut input = std::io::BufReader::with_capacity(1 << 16, std::io::stdin().lock());
-    let mut line = Vec::new();
+    let (mut line, mut text) = (Vec::new(), Vec::new());
+    let moment = Moment::default();
     loop {
         line.clear();
         if input.read_until(b'\n', &mut line)? == 0 {
@@ -68,9 +77,9 @@ fn lines(broker: &Broker, cwd: &Path, path: &OsStr) -> Result<(), Failure> {
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let mut answer = answer(broker, &line, cwd, path).to_string();
-        answer.push('\n');
-        match output.write_all(answer.as_bytes()) {
+        text.clear();
+        answer(broker, &line, cwd, path, &moment, &mut text)?;
+        match output.write_all(&text) {
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
             result => result?,
         }
@@ -81,38 +90,48 @@ fn lines(broker: &Broker, cwd: &Path, path: &OsStr) -> Result<(), Failure> {
     }
 }
 
-/// The answer to one line of input: its own fields, then ours.
-fn answer(broker: &Broker, line: &[u8], cwd: &Path, path: &OsStr) -> Value {
-    let asked: Value = match serde_json::from_slice(line) {
-        Ok(asked @ Value::Object(_)) => asked,
-        Ok(_) => return problem(Value::Null, "a line must be a JSON object with `command`"),
-        Err(error) => return problem(Value::Null, &format!("not JSON: {error}")),
+/// Writes the answer to one line of input: its own fields, then ours.
+fn answer(
+    broker: &Broker,
+    line: &[u8],
+    cwd: &Path,
+    path: &OsStr,
+    moment: &Moment,
+    to: &mut Vec<u8>,
+) -> std::io::Result<()> {
+    let asked: Map<String, Value> = match serde_json::from_slice(line) {
+        Ok(Value::Object(asked)) => asked,
+        Ok(_) => {
+            let problem = "a line must be a JSON object with `command`";
+            return write_problem(Map::new(), problem, to);
+        }
+        Err(error) => return write_problem(Map::new(), &format!("not JSON: {error}"), to),
     };
     let Some(command) = asked.get("command").and_then(bytes) else {
-        return problem(asked, "`command` must be a string or {\"b64\": …}");
+        return write_problem(asked, "`command` must be a string or {\"b64\": …}", to);
     };
     let cwd = match asked.get("cwd") {
-        None | Some(Value::Null) => cwd.to_owned(),
+        None | Some(Value::Null) => Cow::Borrowed(cwd),
         Some(value) => match bytes(value) {
-            Some(bytes) => cwd.join(PathBuf::from(OsStr::from_bytes(&bytes))),
-            None => return problem(asked, "`cwd` must be a string or {\"b64\": …}"),
+            Some(bytes) => Cow::Owned(cwd.join(OsStr::from_bytes(&bytes))),
+            None => return write_problem(asked, "`cwd` must be a string or {\"b64\": …}", to),
         },
     };
-    merge(asked, object(&explain(broker, &command, &cwd, path)))
+    let explanation = explain(broker, &command, &cwd, path, moment);
+    write_answer(&asked, &explanation, to)
 }
 
-fn problem(asked: Value, text: &str) -> Value {
-    merge(asked, json!({"v": 1, "verdict": null, "error": text}))
-}
-
-fn merge(asked: Value, ours: Value) -> Value {
-    match (asked, ours) {
-        (Value::Object(mut asked), Value::Object(ours)) => {
-            asked.extend(ours);
-            Value::Object(asked)
-        }
-        (_, ours) => ours,
-    }
+fn write_problem(
+    mut asked: Map<String, Value>,
+    text: &str,
+    to: &mut Vec<u8>,
+) -> std::io::Result<()> {
+    asked.insert("v".to_owned(), json!(1));
+    asked.insert("verdict".to_owned(), Value::Null);
+    asked.insert("error".to_owned(), json!(text));
+    serde_json::to_writer(&mut *to, &asked)?;
+    to.push(b'\n');
+    Ok(())
 }
 
 /// Bytes in JSON: a string or `{"b64": …}`.
@@ -124,84 +143,182 @@ fn bytes(value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-fn bytes_json(bytes: &[u8]) -> Value {
+/// A field of the contract, and how it is written.
+type Field = (
+    &'static str,
+    fn(&Explanation, &mut Vec<u8>) -> std::io::Result<()>,
+);
+
+/// The contract. It is written without building a document first: this is what a program waits for
+/// that asks about every line.
+const FIELDS: [Field; 11] = [
+    ("v", |_, to| write(&1, to)),
+    ("verdict", |explained, to| {
+        write(verdict(&explained.judgement).as_str(), to)
+    }),
+    ("isolate", |explained, to| {
+        write(&explained.judgement.isolate, to)
+    }),
+    ("place", |explained, to| write(explained.place, to)),
+    ("mode", |explained, to| {
+        write(explained.policy.mode.as_str(), to)
+    }),
+    ("policy", |explained, to| {
+        let policy = &explained.policy;
+        to.extend_from_slice(b"{\"id\":");
+        write(&policy.id, to)?;
+        to.extend_from_slice(b",\"path\":");
+        write(&policy.path, to)?;
+        to.extend_from_slice(b",\"sha256\":");
+        write(&policy.sha256, to)?;
+        to.push(b'}');
+        Ok(())
+    }),
+    ("reasons", |explained, to| {
+        write_list(&explained.judgement.reasons, to, |reason, to| {
+            write_reason(reason, explained, to)
+        })
+    }),
+    ("commands", |explained, to| {
+        write_list(&explained.line.invocations, to, |invocation, to| {
+            write_command(invocation, explained, to)
+        })
+    }),
+    ("profile", |explained, to| {
+        let texts: Vec<String> = explained.profiles.iter().map(ToString::to_string).collect();
+        write(&(!texts.is_empty()).then(|| texts.join("; ")), to)
+    }),
+    ("approved", |explained, to| {
+        write_list(&explained.approved, to, |grant, to| {
+            write(&json!({"id": grant.id, "pattern": grant.what.text()}), to)
+        })
+    }),
+    ("error", |explained, to| write(&explained.line.unclear, to)),
+];
+
+/// Writes what was asked, with the fields of the contract added or put in place of its own.
+fn write_answer(
+    asked: &Map<String, Value>,
+    explained: &Explanation,
+    to: &mut Vec<u8>,
+) -> std::io::Result<()> {
+    to.push(b'{');
+    for (name, value) in asked {
+        write(name, to)?;
+        to.push(b':');
+        match FIELDS.iter().find(|(ours, _)| ours == name) {
+            Some((_, field)) => field(explained, to)?,
+            None => write(value, to)?,
+        }
+        to.push(b',');
+    }
+    for (name, field) in FIELDS.iter().filter(|(name, _)| !asked.contains_key(*name)) {
+        write(*name, to)?;
+        to.push(b':');
+        field(explained, to)?;
+        to.push(b',');
+    }
+    if to.last() == Some(&b',') {
+        to.pop();
+    }
+    to.extend_from_slice(b"}\n");
+    Ok(())
+}
+
+fn write<T: serde::Serialize + ?Sized>(value: &T, to: &mut Vec<u8>) -> std::io::Result<()> {
+    Ok(serde_json::to_writer(to, value)?)
+}
+
+fn write_list<T>(
+    items: &[T],
+    to: &mut Vec<u8>,
+    mut each: impl FnMut(&T, &mut Vec<u8>) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    to.push(b'[');
+    for (number, item) in items.iter().enumerate() {
+        if number > 0 {
+            to.push(b',');
+        }
+        each(item, to)?;
+    }
+    to.push(b']');
+    Ok(())
+}
+
+fn write_bytes(bytes: &[u8], to: &mut Vec<u8>) -> std::io::Result<()> {
     match std::str::from_utf8(bytes) {
-        Ok(text) => Value::String(text.to_owned()),
-        Err(_) => json!({"b64": substrate_trace::json::to_base64(bytes)}),
+        Ok(text) => write(text, to),
+        Err(_) => write(&json!({"b64": substrate_trace::json::to_base64(bytes)}), to),
     }
 }
 
-/// The evaluation as the contract says it.
-pub fn object(evaluation: &Evaluation) -> Value {
-    let place = match &evaluation.answer {
-        Answer::Allow(terms) | Answer::Ask(terms, _) => terms.place.name(),
-        Answer::Deny(_) => "direct",
-    };
-    let verdict = verdict(evaluation);
-    json!({
-        "v": 1,
-        "verdict": verdict.as_str(),
-        "isolate": evaluation.judgement.isolate,
-        "place": place,
-        "mode": evaluation.policy.mode.as_str(),
-        "policy": {
-            "id": evaluation.policy.id,
-            "path": evaluation.policy.path,
-            "sha256": evaluation.policy.sha256,
-        },
-        "reasons": evaluation.judgement.reasons.iter().map(|reason| reason_json(reason, evaluation)).collect::<Vec<_>>(),
-        "commands": evaluation.line.invocations.iter().map(|invocation| command_json(invocation, evaluation)).collect::<Vec<_>>(),
-        "profile": evaluation.profile_text(),
-        "approved": evaluation.approved.iter().map(|grant| json!({"id": grant.id, "pattern": grant.what.text()})).collect::<Vec<_>>(),
-        "error": evaluation.line.unclear,
+fn write_argv(invocation: &Invocation, to: &mut Vec<u8>) -> std::io::Result<()> {
+    write_list(&invocation.argv, to, |word, to| {
+        write_bytes(&word.text(), to)
     })
+}
+
+fn write_reason(reason: &Reason, explained: &Explanation, to: &mut Vec<u8>) -> std::io::Result<()> {
+    let invocation = reason
+        .invocation
+        .and_then(|index| explained.line.invocations.get(index));
+    to.extend_from_slice(b"{\"verdict\":");
+    write(reason.verdict.as_str(), to)?;
+    to.extend_from_slice(b",\"argv\":");
+    match invocation {
+        Some(invocation) => write_argv(invocation, to)?,
+        None => write(&(), to)?,
+    }
+    to.extend_from_slice(b",\"rule\":");
+    write_rule(&reason.rule, to)?;
+    to.extend_from_slice(b",\"via\":");
+    let via = invocation.map_or(&[][..], |invocation| &invocation.via);
+    write(via, to)?;
+    to.push(b'}');
+    Ok(())
+}
+
+fn write_rule(rule: &RuleRef, to: &mut Vec<u8>) -> std::io::Result<()> {
+    to.extend_from_slice(b"{\"list\":");
+    write(&rule.list, to)?;
+    to.extend_from_slice(b",\"pattern\":");
+    write(&rule.pattern, to)?;
+    to.extend_from_slice(b",\"file\":");
+    write_bytes(rule.file.as_os_str().as_bytes(), to)?;
+    to.extend_from_slice(b",\"line\":");
+    write(&rule.line, to)?;
+    to.extend_from_slice(b",\"reason\":");
+    write(&rule.reason, to)?;
+    to.push(b'}');
+    Ok(())
+}
+
+fn write_command(
+    invocation: &Invocation,
+    explained: &Explanation,
+    to: &mut Vec<u8>,
+) -> std::io::Result<()> {
+    to.extend_from_slice(b"{\"argv\":");
+    write_argv(invocation, to)?;
+    to.extend_from_slice(b",\"via\":");
+    write(&invocation.via, to)?;
+    to.extend_from_slice(b",\"effects\":");
+    write_list(&invocation.effects, to, |effect, to| {
+        write(&effect_text(effect), to)
+    })?;
+    to.extend_from_slice(b",\"complete\":");
+    let complete = invocation.unclear.is_none() && explained.line.complete();
+    write(&complete, to)?;
+    to.push(b'}');
+    Ok(())
 }
 
 /// What the policies say, whatever the mode makes of it.
-pub fn verdict(evaluation: &Evaluation) -> Verdict {
-    match evaluation.judgement.verdict {
-        Verdict::Allow if evaluation.judgement.isolate => Verdict::Isolate,
+pub fn verdict(judgement: &Judgement) -> Verdict {
+    match judgement.verdict {
+        Verdict::Allow if judgement.isolate => Verdict::Isolate,
         verdict => verdict,
     }
-}
-
-fn reason_json(reason: &Reason, evaluation: &Evaluation) -> Value {
-    let invocation = reason
-        .invocation
-        .and_then(|index| evaluation.line.invocations.get(index));
-    json!({
-        "verdict": reason.verdict.as_str(),
-        "argv": invocation.map(argv_json),
-        "rule": rule_json(&reason.rule),
-        "via": invocation.map(|invocation| invocation.via.clone()).unwrap_or_default(),
-    })
-}
-
-fn rule_json(rule: &RuleRef) -> Value {
-    json!({
-        "list": rule.list,
-        "pattern": rule.pattern,
-        "file": bytes_json(rule.file.as_os_str().as_bytes()),
-        "line": rule.line,
-        "reason": rule.reason,
-    })
-}
-
-fn argv_json(invocation: &Invocation) -> Value {
-    invocation
-        .argv
-        .iter()
-        .map(|word| bytes_json(&word.text()))
-        .collect()
-}
-
-fn command_json(invocation: &Invocation, evaluation: &Evaluation) -> Value {
-    json!({
-        "argv": argv_json(invocation),
-        "via": invocation.via,
-        "effects": invocation.effects.iter().map(|effect| Value::String(effect_text(effect))).collect::<Vec<_>>(),
-        "complete": invocation.unclear.is_none() && evaluation.line.complete(),
-    })
 }
 
 /// An effect in the words of effect rules: `delete:recursive:/x`.
@@ -229,7 +346,7 @@ fn effect_text(effect: &Effect) -> String {
 }
 
 /// The evaluation for a person: verdict, the tree of commands, and why.
-fn tree(evaluation: &Evaluation, colours: bool) -> String {
+fn tree(explained: &Explanation, colours: bool) -> String {
     let paint = |verdict: Verdict, text: &str| {
         let code = match verdict {
             Verdict::Allow => "32",
@@ -243,8 +360,8 @@ fn tree(evaluation: &Evaluation, colours: bool) -> String {
             text.to_owned()
         }
     };
-    let verdict = verdict(evaluation);
-    let policy = &evaluation.policy;
+    let verdict = verdict(&explained.judgement);
+    let policy = &explained.policy;
     let mut text = format!(
         "{} under policy '{}' ({}, {})\n",
         paint(verdict, verdict.as_str()),
@@ -252,31 +369,29 @@ fn tree(evaluation: &Evaluation, colours: bool) -> String {
         policy.path,
         policy.mode.as_str()
     );
-    for profile in &evaluation.profiles {
+    for profile in &explained.profiles {
         text.push_str(&format!(
             "profile {}\n",
             visible(profile.to_string().as_bytes())
         ));
     }
-    for grant in &evaluation.approved {
+    for grant in &explained.approved {
         text.push_str(&format!(
             "a person has approved `{}` ({})\n",
             visible(grant.what.text().as_bytes()),
             grant.id
         ));
     }
-    if let Some((outcome, _)) = &evaluation.would
-        && matches!(evaluation.answer, Answer::Allow(_))
-    {
+    if let Some(outcome) = &explained.would {
         text.push_str(&format!(
             "the policy only observes: it runs, and the trace says {}\n",
             outcome.as_str()
         ));
     }
-    if let Some(why) = &evaluation.line.unclear {
+    if let Some(why) = &explained.line.unclear {
         text.push_str(&format!("not fully understood: {why}\n"));
     }
-    for (index, invocation) in evaluation.line.invocations.iter().enumerate() {
+    for (index, invocation) in explained.line.invocations.iter().enumerate() {
         let words: Vec<String> = invocation
             .argv
             .iter()
@@ -291,7 +406,7 @@ fn tree(evaluation: &Evaluation, colours: bool) -> String {
                 visible(effect_text(effect).as_bytes())
             ));
         }
-        let about = evaluation
+        let about = explained
             .judgement
             .reasons
             .iter()
@@ -304,7 +419,7 @@ fn tree(evaluation: &Evaluation, colours: bool) -> String {
             ));
         }
     }
-    for reason in evaluation
+    for reason in explained
         .judgement
         .reasons
         .iter()

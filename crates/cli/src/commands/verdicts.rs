@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use substrate_broker::BrokerError;
+use substrate_broker::{BrokerError, Moment};
 use substrate_shell::session::working_directory;
 use substrate_sys::environment;
 use substrate_trace::Verdict;
@@ -47,6 +47,7 @@ pub fn run(file: &Path, policy: Option<OsString>, as_json: bool) -> Result<(), F
 
     let (mut guard, mut pass) = (Score::default(), Score::default());
     let mut misses = Vec::new();
+    let moment = Moment::default();
     for (number, line) in text
         .lines()
         .enumerate()
@@ -60,7 +61,8 @@ pub fn run(file: &Path, policy: Option<OsString>, as_json: bool) -> Result<(), F
             .get("command")
             .and_then(Value::as_str)
             .ok_or_else(|| wrong("`command` is missing"))?;
-        let given = verdict(&explain(&broker, command.as_bytes(), &cwd, path));
+        let explained = explain(&broker, command.as_bytes(), &cwd, path, &moment);
+        let given = verdict(&explained.judgement);
         let (score, met) = match row.get("expect").and_then(Value::as_str) {
             Some("guard") => (&mut guard, given != Verdict::Allow),
             Some("pass") => (&mut pass, given != Verdict::Deny),

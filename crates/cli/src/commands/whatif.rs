@@ -24,7 +24,7 @@ struct Decision {
 
 impl Decision {
     fn of(evaluation: &Evaluation) -> Self {
-        let verdict = verdict(evaluation);
+        let verdict = verdict(&evaluation.judgement);
         let refuses = verdict >= Verdict::Ask;
         Self {
             verdict,
