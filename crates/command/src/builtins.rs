@@ -140,7 +140,19 @@ impl Analyser<'_> {
             b"export" | b"declare" | b"typeset" | b"readonly" | b"local" => {
                 self.declare(name, words, scope, findings)
             }
-            b"set" => self.set(words, scope),
+            b"set" => {
+                // `set +o history`: what follows leaves no record.
+                let off = |pair: &[Word]| {
+                    matches!(
+                        (pair[0].value(), pair[1].value()),
+                        (Some(b"+o"), Some(b"history"))
+                    )
+                };
+                if words.windows(2).any(off) {
+                    findings.effects.push(no_record());
+                }
+                self.set(words, scope)
+            }
             b"shift" => {
                 let count = words.first().map_or(Some(1), |word| {
                     std::str::from_utf8(word.value()?)
@@ -158,6 +170,9 @@ impl Analyser<'_> {
             b"unset" => {
                 for word in operands() {
                     if let Some(name) = word.value() {
+                        if name.starts_with(b"HIST") {
+                            findings.effects.push(no_record());
+                        }
                         scope.set(name, Value::Unset);
                         #[cfg(feature = "parse")]
                         scope.functions.remove(name);
@@ -513,6 +528,11 @@ impl Analyser<'_> {
 fn is_option(word: &Word) -> bool {
     word.value()
         .is_some_and(|text| text.len() > 1 && text.starts_with(b"-"))
+}
+
+/// The shell's history is switched off.
+fn no_record() -> Effect {
+    Effect::new(Action::Delete, Object::Resource("log".to_owned()))
 }
 
 fn later(text: Word) -> Nested {

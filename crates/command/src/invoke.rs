@@ -10,8 +10,8 @@ use crate::environment::{self, Runs};
 use crate::flow::{Flow, push_piece};
 use crate::line::{Assignment, Cwd, Redirect, RedirectKind, Stage};
 use crate::scope::{Scope, Value, Variable, moved};
-use crate::sniff;
 use crate::word::{Piece, Word};
+use crate::{sniff, verbs};
 
 /// Whether a name is a function of the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,10 +152,15 @@ impl Analyser<'_> {
         let (args, levels) = args::parse(&argv, tool.as_deref());
         if !levels.is_empty() && !handled {
             self.tool_findings(&argv, &args, &levels, place, &mut findings);
+            let unmet = levels.last().is_some_and(|leaf| leaf.has_subcommands());
+            if unmet && !is_inert(&levels, &args, &argv) {
+                findings.effects.extend(verbs::deletes(&argv));
+            }
         } else if levels.is_empty() && !handled && name.is_some() && function == IsFunction::No {
             for word in argv.iter().skip(1) {
                 sniff::argument(word, &mut findings.effects);
             }
+            findings.effects.extend(verbs::deletes(&argv));
         } else if !is_inert(&levels, &args, &argv) {
             consequences(&levels, &args, &argv, false, &mut findings);
         }

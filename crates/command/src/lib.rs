@@ -20,6 +20,7 @@ pub mod names;
 mod scope;
 mod script;
 mod sniff;
+mod verbs;
 pub mod word;
 
 #[cfg(feature = "parse")]

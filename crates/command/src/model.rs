@@ -12,7 +12,7 @@ use crate::codec;
 use crate::effect::{Action, Source};
 
 /// The classes of things that are neither file nor host (`Object::Resource`), with what they stand for.
-pub const RESOURCES: [(&str, &str); 20] = [
+pub const RESOURCES: [(&str, &str); 22] = [
     ("backup", "backups and snapshots"),
     ("clipboard", "what the user copied"),
     ("cloud", "resources of a cloud account"),
@@ -22,6 +22,10 @@ pub const RESOURCES: [(&str, &str); 20] = [
         "containers, images, volumes and virtual machines of this host",
     ),
     ("database", "databases and what they hold"),
+    (
+        "device",
+        "screen, camera, microphone, keyboard and pointer of the user",
+    ),
     ("disk", "block devices, partitions, file systems and mounts"),
     ("firewall", "packet filters, routes and interfaces"),
     (
@@ -40,6 +44,7 @@ pub const RESOURCES: [(&str, &str); 20] = [
         "system",
         "installed packages, kernel, boot and security settings, power",
     ),
+    ("unknown", "what a program without a model says it deletes"),
     ("user", "accounts, groups and their passwords"),
     ("web", "what an HTTP server keeps"),
 ];
@@ -160,6 +165,11 @@ impl Tool {
     /// Every name that this is the model of.
     pub fn all_names(&self) -> impl Iterator<Item = &String> {
         self.names.iter().chain(self.also.iter().flatten())
+    }
+
+    /// Whether it has subcommands at all.
+    pub fn has_subcommands(&self) -> bool {
+        !self.subcommands.is_empty() || !self.packed.is_empty()
     }
 
     /// As [`Tool::subcommand`], among those in compiled form too.

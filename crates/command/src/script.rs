@@ -1,6 +1,6 @@
 //! Small languages inside arguments that can start programs or touch files: sed, awk, editors.
 
-use crate::effect::{Action, Effect, Source};
+use crate::effect::{Action, Effect, Object, Source};
 use crate::invoke::{Findings, Nested};
 use crate::word::Word;
 
@@ -143,6 +143,7 @@ pub(crate) fn awk(word: &Word, findings: &mut Findings) {
                 let end = skip_string(&text, at + 1);
                 let literal = unescape(&text[at + 1..end.saturating_sub(1).max(at + 1)]);
                 let after = text[end..].trim_ascii_start();
+                findings.effects.extend(special_file(&literal));
                 if after.starts_with(b"|") && !after.starts_with(b"||") {
                     // `"command" | getline`
                     findings.nested.push(Nested::text(Word::literal(literal)));
@@ -183,6 +184,19 @@ pub(crate) fn awk(word: &Word, findings: &mut Findings) {
             at += 1;
         }
     }
+}
+
+/// `/inet/tcp/LOCAL/HOST/PORT`, by which gawk connects.
+fn special_file(text: &[u8]) -> Option<Effect> {
+    let mut parts = text.split(|&byte| byte == b'/').skip(1);
+    if !matches!(parts.next()?, b"inet" | b"inet4" | b"inet6") {
+        return None;
+    }
+    let host = Word::literal(parts.nth(2)?);
+    let port = parts
+        .next()
+        .and_then(|port| std::str::from_utf8(port).ok()?.parse().ok());
+    Some(Effect::new(Action::Connect, Object::Host { host, port }))
 }
 
 /// `getline <`, `getline line <`, `getline a[n] <`: a file is read.
@@ -408,6 +422,8 @@ mod tests {
         }
         assert_eq!(found(awk, "$1 < \"x\""), Vec::<String>::new());
         assert_eq!(found(awk, "{system($0)}"), ["code dynamic"]);
+        let dials = found(awk, "BEGIN{s=\"/inet/tcp/0/10.0.0.1/4444\"}");
+        assert!(dials[0].contains("4444"), "{dials:?}");
         assert_eq!(found(awk, "$1 > 5 {print \"a|b\"}"), Vec::<String>::new());
     }
 

@@ -338,11 +338,17 @@ pub(crate) fn sql(word: &Word, effects: &mut Vec<Effect>) {
         ]
         .iter()
         .any(|kind| follows(b"DROP", kind));
+        // A condition that always holds chooses nothing.
+        let chooses = has(b"WHERE") && !follows(b"WHERE", b"TRUE") && !follows(b"WHERE", b"1");
+        let alters = starts == b"ALTER" && has(b"DROP");
         if drops
+            || starts == b"DROP"
+            || alters
             || starts == b"TRUNCATE"
             || follows(b"TRUNCATE", b"TABLE")
-            || (follows(b"DELETE", b"FROM") && !has(b"WHERE"))
-            || (starts == b"UPDATE" && has(b"SET") && !has(b"WHERE"))
+            || (follows(b"DELETE", b"FROM") && !chooses)
+            || (starts == b"UPDATE" && has(b"SET") && !chooses)
+            || follows(b"DETACH", b"DELETE")
             || matches!(starts, b"FLUSHALL" | b"FLUSHDB")
         {
             let deleted = Effect::new(Action::Delete, Object::Resource("database".to_owned()));
@@ -477,6 +483,11 @@ mod tests {
         assert!(deletes("drop table users"));
         assert!(deletes("select 1; TRUNCATE logs"));
         assert!(deletes("DELETE FROM users"));
+        assert!(deletes("DROP KEYSPACE k"));
+        assert!(deletes("DELETE FROM users WHERE 1=1"));
+        assert!(deletes("MATCH (n) DETACH DELETE n"));
+        assert!(deletes("ALTER TABLE t DROP CONSTRAINT c"));
+        assert!(!deletes("ALTER TABLE t ADD c int"));
         assert!(!deletes("DELETE FROM users WHERE id = 1"));
         assert!(!deletes("select * from dropped"));
     }

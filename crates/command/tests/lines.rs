@@ -1046,3 +1046,14 @@ fn a_coprocess_reads_what_nobody_knows() {
     let found = render(&line("coproc bash -i"));
     assert!(found[0].contains("run_code stdin"), "{found:?}");
 }
+
+#[test]
+fn switching_the_history_off_is_noticed() {
+    for text in ["unset HISTFILE", "set +o history", "set -e +o history"] {
+        let found = render(&line(text));
+        assert!(found[0].contains("delete @log"), "{found:?}");
+    }
+    for text in ["unset X", "set -o history", "set +o vi"] {
+        assert!(!render(&line(text))[0].contains("delete"), "{text}");
+    }
+}

@@ -138,6 +138,7 @@ pub fn shipped() -> &'static [(&'static str, &'static str)] {
         "containers.yaml",
         "coreutils.yaml",
         "databases.yaml",
+        "desktop.yaml",
         "disks.yaml",
         "forge.yaml",
         "git.yaml",
@@ -148,6 +149,7 @@ pub fn shipped() -> &'static [(&'static str, &'static str)] {
         "secrets.yaml",
         "shells.yaml",
         "system.yaml",
+        "windows.yaml",
         "wrappers.yaml",
     ]
 }
