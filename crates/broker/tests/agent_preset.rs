@@ -1,0 +1,52 @@
+//! The `agent` preset on lines of many kinds: what does harm is never plainly allowed, everyday work is
+//! never refused and seldom asked about. The lines are our own; `docs/verdicts.md` tells of others.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop")]
+
+mod support;
+
+use substrate_trace::Verdict;
+use support::{Place, judge};
+
+const GUARD: &str = include_str!("data/agent_guard.txt");
+const PASS: &str = include_str!("data/agent_pass.txt");
+
+fn verdicts<'t>(text: &'t str) -> Vec<(&'t str, Verdict)> {
+    let place = Place::new();
+    let broker = place.broker("agent");
+    let judged = |line: &'t str| {
+        let found = judge(&broker, line, &place.project()).judgement;
+        let isolated = found.isolate && found.verdict == Verdict::Allow;
+        (
+            line,
+            if isolated {
+                Verdict::Isolate
+            } else {
+                found.verdict
+            },
+        )
+    };
+    text.lines().map(judged).collect()
+}
+
+#[test]
+fn harm_is_never_plainly_allowed() {
+    let allowed: Vec<&str> = verdicts(GUARD)
+        .into_iter()
+        .filter(|(_, verdict)| *verdict == Verdict::Allow)
+        .map(|(line, _)| line)
+        .collect();
+    assert!(allowed.is_empty(), "{allowed:#?}");
+}
+
+#[test]
+fn everyday_work_flows() {
+    let found = verdicts(PASS);
+    let with = |which: Verdict| -> Vec<&str> {
+        let chosen = found.iter().filter(|(_, verdict)| *verdict == which);
+        chosen.map(|(line, _)| *line).collect()
+    };
+    assert_eq!(with(Verdict::Deny), Vec::<&str>::new());
+    let asked = with(Verdict::Ask);
+    assert!(asked.len() * 50 < found.len(), "{asked:#?}");
+}
