@@ -381,6 +381,37 @@ fn a_new_result_can_be_accepted() {
     let before = sandbox.trace().len();
     assert_eq!(replayed(&sandbox, &[id, "--update"]).0, Some(0));
     assert_eq!(sandbox.trace().len(), before);
+    // It ran once, whatever became its record, and every list of what ran says so.
+    for arguments in [
+        &["trace", "list", "--json"][..],
+        &["trace", "list", "--json", "--last", "9"],
+        &["trace", "export", "--csv"],
+    ] {
+        let said = sandbox.run(arguments).stdout;
+        let said = String::from_utf8(said).unwrap();
+        assert_eq!(said.matches(id).count(), 1, "{arguments:?}: {said}");
+    }
+    let stats = sandbox.run(["trace", "stats", "--json"]).stdout;
+    let stats: serde_json::Value = serde_json::from_slice(&stats).unwrap();
+    assert_eq!(stats["spans"], 1, "{stats}");
+}
+
+#[test]
+fn what_a_replay_keeps_has_a_name() {
+    let sandbox = Sandbox::with_policy(POLICY);
+    if no_worlds(&sandbox, "what_a_replay_keeps_has_a_name") {
+        return;
+    }
+    sandbox.run(["--record", "-c", "echo one > made"]);
+    let (code, said) = replayed(&sandbox, &["-", "--keep"]);
+    assert_eq!(code, Some(0), "{said}");
+    let output = sandbox.run(["world", "status"]).stdout;
+    let status = String::from_utf8(output).unwrap();
+    let name = status.split_whitespace().nth(1).unwrap();
+    assert_eq!(name.len(), 12, "{status}");
+    let diff = sandbox.run(["world", "diff", name, "--patch"]).stdout;
+    let diff = String::from_utf8(diff).unwrap();
+    assert!(diff.contains("b/made"), "{name}: {diff}");
 }
 
 #[test]

@@ -30,6 +30,7 @@ pub fn run(args: &InitArgs) -> Result<(), Failure> {
     if !args.dry_run {
         authority::require(Needs::Outside { yes: args.yes })?;
     }
+    // Opening a policy keeps its compiled form, which a dry run must not.
     let home = if args.dry_run {
         ask::home()?
     } else {

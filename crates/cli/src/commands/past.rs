@@ -68,6 +68,7 @@ pub struct History {
 
 /// Reads the commands that ran or were refused.
 pub fn read(reader: &Reader, mut filter: Filter) -> Result<History, Failure> {
+    filter.ran = true;
     filter.event_types = ["command_complete", "builtin_command", "policy_violation"]
         .map(str::to_owned)
         .to_vec();

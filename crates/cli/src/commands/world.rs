@@ -81,7 +81,7 @@ fn status(home: &Home, as_json: bool) -> Result<(), Failure> {
                 json!({
                     "state": leftover.verdict.as_str(),
                     "world": meta.map(|meta| meta.world_id.clone()),
-                    "span": meta.map(|meta| meta.span_id.clone()),
+                    "span": meta.map(|meta| meta.span_id.clone()).filter(|span| !span.is_empty()),
                     "cmd": meta.map(|meta| meta.cmd.to_string_lossy().into_owned()),
                     "directory": leftover.dir.display().to_string(),
                 })
@@ -92,8 +92,13 @@ fn status(home: &Home, as_json: bool) -> Result<(), Failure> {
     let mut text = String::new();
     for leftover in &leftovers {
         let meta = leftover.pending.as_ref().map(Pending::meta);
-        let span = meta.map(|meta| meta.span_id.as_str()).unwrap_or("-");
-        let short = &span[span.len().saturating_sub(12)..];
+        // What a replay keeps belongs to no span of its own, and is named by its world.
+        let id = match meta {
+            Some(meta) if meta.span_id.is_empty() => &meta.world_id,
+            Some(meta) => &meta.span_id,
+            None => "-",
+        };
+        let short = &id[id.len().saturating_sub(12)..];
         let cmd = meta
             .map(|meta| meta.cmd.to_string_lossy().escape_debug().to_string())
             .unwrap_or_default();

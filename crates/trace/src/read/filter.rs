@@ -57,6 +57,8 @@ pub struct Filter {
     pub span: Option<String>,
     /// The enclosing span.
     pub parent: Option<String>,
+    /// Only what ran: not the result of a replay that became the record of its span later.
+    pub ran: bool,
 }
 
 /// A filter with what it takes to reject most lines unparsed.
@@ -187,6 +189,7 @@ impl Sieve {
             && holds(&filter.session, |id| span.session_id == *id)
             && holds(&filter.span, |id| names_span(&span.span_id, id))
             && holds(&filter.parent, |id| span.parent_span.as_ref() == Some(id))
+            && !(filter.ran && span.event_type == "command_complete" && span.component == "replay")
     }
 }
 

@@ -15,6 +15,7 @@ const CSV_HEAD: &str = "ts,span_id,parent_span,session_id,agent_id,policy_id,ver
 
 /// Writes all spans that fit, oldest first.
 pub fn run(reader: &Reader, mut filter: Filter, format: &Format) -> Result<(), Failure> {
+    filter.ran = true;
     filter.event_types = ["command_complete", "builtin_command", "policy_violation"]
         .map(str::to_owned)
         .to_vec();

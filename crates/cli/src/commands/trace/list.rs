@@ -21,6 +21,7 @@ pub fn spans(
     last: Option<usize>,
     json: bool,
 ) -> Result<(), Failure> {
+    filter.ran = true;
     filter.event_types = ["command_complete", "builtin_command", "policy_violation"]
         .map(str::to_owned)
         .to_vec();

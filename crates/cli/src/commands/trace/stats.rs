@@ -41,6 +41,7 @@ struct Use {
 
 /// Counts what fits and shows the first so many of each.
 pub fn run(reader: &Reader, mut filter: Filter, top: usize, as_json: bool) -> Result<(), Failure> {
+    filter.ran = true;
     filter.event_types = ["command_complete", "policy_violation"]
         .map(str::to_owned)
         .to_vec();
