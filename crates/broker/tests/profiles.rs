@@ -319,6 +319,40 @@ fn trust_replaces_only_at_the_own_prompt_and_only_what_was_trusted() {
 }
 
 #[test]
+fn a_refusal_names_the_policy_that_refused() {
+    let place = Place::new();
+    place.policy("base", BASE);
+    let strict = "mode: enforce\nworld: { enabled: off }\ncommands:\n  denied: [\"ls *\"]\n";
+    place.policy("strict", strict);
+    place.profile("p", "strict\n");
+    let broker = place.broker("base");
+    let said = |line: &str| {
+        let evaluation = judge(&broker, line, &place.project().join("p"));
+        let Answer::Deny(rule) = &evaluation.answer else {
+            panic!("{line} is not denied");
+        };
+        substrate_trace::denial(&evaluation.policy.id, rule.as_ref(), "")
+    };
+    let (of_profile, of_base) = (said("ls x"), said("dd if=x"));
+    assert!(
+        of_profile.starts_with("denied by policy 'strict' (ls *, "),
+        "{of_profile}"
+    );
+    assert!(
+        of_base.starts_with("denied by policy 'base' ("),
+        "{of_base}"
+    );
+    // A setting without a line has a file and no number.
+    place.policy("strict", &strict.replace("denied", "allowed"));
+    let unlisted = said("cat x");
+    assert!(
+        unlisted.starts_with("denied by policy 'strict' ("),
+        "{unlisted}"
+    );
+    assert!(!unlisted.contains(":0)"), "{unlisted}");
+}
+
+#[test]
 fn a_bad_trust_list_trusts_nothing_and_says_why() {
     let altered: (_, fn(&Path, &str) -> bool, _) = (
         "written by somebody else",
