@@ -66,8 +66,7 @@ fn the_shim_is_small_and_static() {
 fn an_outdated_shim_is_renewed() {
     let rig = Rig::new(OBSERVE, &[], &["true"]);
     let old = fs::read(rig.shims().join(".shim")).unwrap();
-    let mut other = b"older version".repeat(20_000);
-    other.extend_from_slice(&old[old.len() - 17..]);
+    let other = substrate_shim::tool::marked(b"older version");
     fs::remove_file(rig.shims().join("true")).unwrap();
     common::script(&rig.shims().join("true"), "");
     fs::write(rig.shims().join("true"), &other).unwrap();

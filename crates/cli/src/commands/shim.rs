@@ -12,7 +12,7 @@ use substrate_broker::choice::FLOOR;
 use substrate_broker::env::SUBSTRATE_HOME;
 use substrate_broker::{BrokerError, Choice, Home, cache, enclosure};
 use substrate_shim::installed::{BINARY, FileId, SUBSTRATE, USER_HOME, id};
-use substrate_shim::tool::{self, MARK, is_shim};
+use substrate_shim::tool::{self, is_shim};
 
 use crate::args::{Preset, ShimCommand, ShimShell};
 use crate::authority::{self, Needs};
@@ -265,7 +265,7 @@ impl Farm {
     /// they are until they are linked anew, one by one.
     fn write_binary(&self) -> Result<(), Failure> {
         let path = self.binary();
-        let content = [SHIM, MARK].concat();
+        let content = tool::marked(SHIM);
         if fs::read(&path).is_ok_and(|found| found == content) {
             return Ok(());
         }

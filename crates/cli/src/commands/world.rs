@@ -1,10 +1,12 @@
 //! `substrate world`: what isolated commands left, and what this machine gives to worlds.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use substrate_broker::Home;
 use substrate_shell::progress::Meter;
+use substrate_shell::visible::visible;
 use substrate_sys::supervise::Ending;
 use substrate_world::apply::{self, ApplyError, ApplyOptions, Watch};
 use substrate_world::patch::{self, Paint};
@@ -100,7 +102,7 @@ fn status(home: &Home, as_json: bool) -> Result<(), Failure> {
         };
         let short = &id[id.len().saturating_sub(12)..];
         let cmd = meta
-            .map(|meta| meta.cmd.to_string_lossy().escape_debug().to_string())
+            .map(|meta| visible(meta.cmd.as_bytes()))
             .unwrap_or_default();
         text.push_str(&format!(
             "{:<12} {short:<12} {cmd}\n",

@@ -206,7 +206,7 @@ pub fn program(span: &Span) -> String {
         (Some(word), _) => word.as_bytes(),
         (None, Some(line)) => line
             .as_bytes()
-            .split(u8::is_ascii_whitespace)
+            .split(|byte| byte.is_ascii_whitespace() || b";&|()<>".contains(byte))
             .find(|word| !word.is_empty())
             .unwrap_or_default(),
         (None, None) => b"",
