@@ -151,6 +151,37 @@ fn the_span_tells_what_held() {
 }
 
 #[test]
+fn what_a_line_shows_is_recorded_where_it_passes_through_us() {
+    let sandbox = Sandbox::with_policy(&format!("{ENFORCE}trace: {{ output: bounded }}\n"));
+    let mut person = prompt(&sandbox);
+    for line in ["/bin/echo one; /bin/echo two >&2", "/bin/true"] {
+        person.types(&format!("{line}\r"));
+        person.sees("ready> ");
+    }
+    person.types("exit\r");
+    person.end();
+    let done = sandbox.events("command_complete");
+    let output = |line: &str| {
+        let event = done.iter().find(|event| event["cmd"] == line);
+        event.unwrap_or_else(|| panic!("{done:?}"))["output"].clone()
+    };
+    let shown = output("/bin/echo one; /bin/echo two >&2");
+    assert_eq!(shown["merged"], true, "{shown}");
+    assert_eq!(shown["stdout"]["via"], "terminal", "{shown}");
+    assert_eq!(shown["stdout"]["copy"], "one\r\ntwo\r\n", "{shown}");
+    assert_eq!(output("/bin/true")["stdout"]["bytes"], 0);
+    // Where nobody asked for it, nothing is kept.
+    let sandbox = Sandbox::with_policy(ENFORCE);
+    let mut person = prompt(&sandbox);
+    person.types("/bin/echo one\r");
+    person.sees("ready> ");
+    person.types("exit\r");
+    person.end();
+    let done = sandbox.events("command_complete");
+    assert_eq!(done[0]["output"]["mode"], "off", "{done:?}");
+}
+
+#[test]
 fn rules_and_hosts_change_at_once() {
     let sandbox = Sandbox::with_policy(ENFORCE);
     std::fs::write(sandbox.project().join("later.sh"), "uname > third\n").unwrap();

@@ -8,6 +8,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use substrate_world::backend::Tap;
+
 use crate::engine::Carried;
 
 /// How a line that is still being typed would be judged.
@@ -142,6 +144,11 @@ pub trait Gate {
 
     /// A permitted line is about to run in the engine.
     fn started(&mut self, submission: &Submission<'_>);
+
+    /// Hears what the line that was just started shows, where the engine's terminal is ours.
+    fn tap(&mut self) -> Option<Tap> {
+        None
+    }
 
     /// How long a permitted line may take in the engine before it is ended.
     fn time_limit(&mut self) -> Option<Duration> {

@@ -13,6 +13,7 @@ use substrate_policy::terms::{Place, WorldSpec};
 use substrate_sys::memfd;
 use substrate_sys::supervise::Ending;
 use substrate_trace::{Completion, Enforced, Event, PARENT_SPAN_VAR, SpanInfo};
+use substrate_world::backend::Tap;
 use substrate_world::gc;
 
 use crate::approval;
@@ -24,7 +25,7 @@ use crate::notice::{Announcer, Kind};
 use crate::oneshot::{self, DENIED, FAILED};
 use crate::past;
 use crate::preview::{self, Preview, Trial};
-use crate::recording;
+use crate::recording::{self, Recording};
 use crate::session::Session;
 use crate::session_world::Quarters;
 use crate::settle;
@@ -62,6 +63,8 @@ pub struct PromptGate<'s> {
     before: Option<Before>,
     /// What was tried of it and approved, to be applied instead of being run.
     preview: Option<Preview>,
+    /// What it shows, where that passes through us.
+    recording: Recording,
 }
 
 impl<'s> PromptGate<'s> {
@@ -82,6 +85,7 @@ impl<'s> PromptGate<'s> {
             began: None,
             before: None,
             preview: None,
+            recording: Recording::default(),
         }
     }
 
@@ -325,6 +329,13 @@ impl Gate for PromptGate<'_> {
     /// The start was recorded when the line was decided, before anything of it could run.
     fn started(&mut self, _: &Submission<'_>) {
         self.began = Some(Instant::now());
+        if self.quarters.world().is_some() {
+            self.recording = Recording::begin_at_prompt(self.session);
+        }
+    }
+
+    fn tap(&mut self) -> Option<Tap> {
+        self.recording.tap()
     }
 
     fn time_limit(&mut self) -> Option<Duration> {
@@ -367,6 +378,7 @@ impl Gate for PromptGate<'_> {
             exit: Some(outcome.status),
             duration: outcome.duration,
             fs_diff: self.before.take().and_then(Before::changes),
+            output: std::mem::take(&mut self.recording).finish(self.session),
             ..Completion::default()
         };
         if let Some(world) = self.quarters.world() {

@@ -192,6 +192,22 @@ impl Recording {
         this
     }
 
+    /// Begins for a line at the prompt of a session world, whose terminal passes through us.
+    pub fn begin_at_prompt(session: &Session) -> Self {
+        let wanted = session.output_record();
+        if wanted == OutputRecord::Off || session.key().is_none() {
+            return Self::default();
+        }
+        let copy = wanted == OutputRecord::Bounded;
+        let capture = Arc::new(Mutex::new(Capture::new(copy)));
+        Self {
+            copy,
+            sources: [Source::Terminal(capture), Source::Nothing],
+            merged: true,
+            taken: Vec::new(),
+        }
+    }
+
     /// Leads a stream, and its twin, through this process.
     fn follow(&mut self, number: u8) -> io::Result<Source> {
         let (mut from, end) = io::pipe()?;

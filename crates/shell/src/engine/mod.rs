@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use substrate_sys::process_group::{self, Change, signal};
 use substrate_sys::{memfd, terminal};
+use substrate_world::backend::Tap;
 use substrate_world::display::{self, Display};
 use substrate_world::relay::Beside as Aside;
 
@@ -120,6 +121,8 @@ pub struct Engine {
     time_limit: Option<Duration>,
     overdue: Overdue,
     display: Display,
+    /// Gets what the next line's programs show.
+    tap: Option<Tap>,
 }
 
 /// How a line that takes too long is ended.
@@ -236,6 +239,7 @@ impl Engine {
             time_limit: None,
             overdue: Overdue::default(),
             display: Display::default(),
+            tap: None,
         };
         if engine.launched.pty.is_some() {
             console.pass_through();
@@ -450,6 +454,7 @@ impl Engine {
         };
         let waited = self.wait_for(console, true, aside, script::take_report);
         self.overdue = Overdue::default();
+        self.tap = None;
         let waited = waited?;
         self.running = false;
         self.return_terminal(console);
@@ -460,6 +465,11 @@ impl Engine {
             }
             Waited::Ended(ending) => Ran::Ended(ending),
         })
+    }
+
+    /// Lets somebody hear what the next line shows, where that passes through us.
+    pub fn listen(&mut self, tap: Option<Tap>) {
+        self.tap = tap;
     }
 
     /// Asks the engine something while no line runs; `None` if it could not answer in time.
@@ -851,6 +861,9 @@ impl Engine {
                 Ok(count) => {
                     let text = buffer.get(..count).unwrap_or_default();
                     self.display.saw(text);
+                    if let Some(Tap(hear)) = self.tap.as_ref().filter(|_| self.running) {
+                        hear(text);
+                    }
                     let _ = process_group::write_all(console.terminal(), text);
                 }
             }

@@ -483,6 +483,7 @@ impl Session<'_, '_> {
                 {
                     let mut gate = self.shared.gate.borrow_mut();
                     gate.started(&submission);
+                    self.shared.engine.borrow_mut().listen(gate.tap());
                     let limit = gate.time_limit();
                     self.shared.engine.borrow_mut().set_time_limit(limit);
                 }
