@@ -342,6 +342,8 @@ fn a_refusal_names_the_policy_that_refused() {
         of_base.starts_with("denied by policy 'base' ("),
         "{of_base}"
     );
+    let unwritten = said("touch x");
+    assert!(unwritten.ends_with(", policy:strict)"), "{unwritten}");
     // A setting without a line has a file and no number.
     place.policy("strict", &strict.replace("denied", "allowed"));
     let unlisted = said("cat x");

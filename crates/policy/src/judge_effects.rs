@@ -339,7 +339,11 @@ impl Context<'_> {
         if self.covered(list, &seen.place) {
             return None;
         }
-        let at = list.first().cloned().unwrap_or_default();
+        // A list that is empty is written nowhere.
+        let at = list.first().cloned().unwrap_or_else(|| PathEntry {
+            file: format!("policy:{}", self.policy),
+            ..PathEntry::default()
+        });
         let entry = PathEntry {
             pattern: shown.clone(),
             ..at
