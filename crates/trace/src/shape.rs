@@ -274,8 +274,10 @@ impl RuleRef {
 pub fn denial(policy_id: &str, rule: Option<&RuleRef>, reason: &str) -> String {
     let own = rule.and_then(|rule| rule.policy.as_deref());
     let mut text = format!("denied by policy '{}'", visible(own.unwrap_or(policy_id)));
-    if let Some(rule) = rule {
-        text.push_str(&format!(" ({}, {rule})", visible(&rule.pattern)));
+    match rule {
+        Some(rule) if rule.pattern.is_empty() => text.push_str(&format!(" ({rule})")),
+        Some(rule) => text.push_str(&format!(" ({}, {rule})", visible(&rule.pattern))),
+        None => {}
     }
     if !reason.is_empty() {
         text.push_str(": ");
@@ -385,6 +387,23 @@ mod tests {
             reason: None,
             policy: None,
         };
+        let nameless = RuleRef {
+            pattern: String::new(),
+            ..rule.clone()
+        };
+        assert_eq!(
+            denial("default", Some(&nameless), ""),
+            "denied by policy 'default' (policies/default.yaml:31)"
+        );
+        let of_another = RuleRef {
+            policy: Some("strict".into()),
+            line: 0,
+            ..rule.clone()
+        };
+        assert_eq!(
+            denial("default", Some(&of_another), ""),
+            "denied by policy 'strict' (sudo *, policies/default.yaml)"
+        );
         assert_eq!(
             denial("default", Some(&rule), "no privileges"),
             "denied by policy 'default' (sudo *, policies/default.yaml:31): no privileges"
