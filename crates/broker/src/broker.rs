@@ -322,6 +322,11 @@ impl Broker {
         self.state().base.details.clone()
     }
 
+    /// The same as the last judgement found it, without another look at the files.
+    pub fn last_details(&self) -> Arc<Details> {
+        self.shared.policies.last().base.details.clone()
+    }
+
     /// Every policy that counts everywhere: the session's, then those that it cannot loosen.
     pub fn in_force(&self) -> Vec<Arc<PolicyInfo>> {
         let state = self.state();

@@ -227,6 +227,11 @@ impl Policies {
         self.reload(&state, &mut failures)
     }
 
+    /// The policies as they were found last.
+    pub fn last(&self) -> Arc<State> {
+        self.snapshot()
+    }
+
     fn snapshot(&self) -> Arc<State> {
         self.state
             .read()

@@ -286,7 +286,8 @@ impl StartJudge {
             Start {
                 seen: &seen,
                 also: &also,
-                own_network: self.broker.details().world.isolate_network,
+                // A living world keeps the network that it has.
+                own_network: self.broker.last_details().world.isolate_network,
             },
         );
         then(&request, evaluation)
@@ -435,7 +436,8 @@ impl StartJudge {
 
     /// Whether starts of this kind leave a span.
     fn recorded(&self, kind: ExecRecord) -> bool {
-        match self.broker.details().trace.execs {
+        // Looked up once for every start, by its judgement.
+        match self.broker.last_details().trace.execs {
             ExecRecord::All => true,
             ExecRecord::Denied => kind == ExecRecord::Denied,
             ExecRecord::Off => false,

@@ -62,6 +62,15 @@ impl Program {
         })
     }
 
+    /// Whether this is what a process runs now. One file may have several names, and rules are
+    /// about names.
+    pub(super) fn is_run_by(&self, process: i32) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let link = format!("/proc/{process}/exe");
+        fs::metadata(&link).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity)
+            && fs::read_link(&link).is_ok_and(|path| path == self.path)
+    }
+
     /// What a process runs now.
     pub(super) fn running(process: i32, images: &Images) -> io::Result<Program> {
         Program::of(open_handle(&format!("/proc/{process}/exe"))?, images)

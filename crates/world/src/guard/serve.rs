@@ -225,7 +225,6 @@ fn in_place(shared: &Arc<Shared>, process: i32, judged: &ProgramStart<'_>) -> Re
     let unread = |error: io::Error| {
         format!("substrate: ended: what was started cannot be looked at ({error})")
     };
-    let program = Program::running(process, &shared.images).map_err(unread)?;
     let words =
         kernel_file::read(format!("/proc/{process}/cmdline"), CMDLINE_LIMIT).map_err(unread)?;
     let expected = match &judged.interpreter {
@@ -236,13 +235,12 @@ fn in_place(shared: &Arc<Shared>, process: i32, judged: &ProgramStart<'_>) -> Re
             .map(|program| (program, &judged.argv)),
     };
     if let Some((expected, argv)) = expected
-        && expected.identity == program.identity
-        // One file may have several names, and rules are about names.
-        && expected.path == program.path
+        && expected.is_run_by(process)
         && same_words(argv, &words)
     {
         return Ok(());
     }
+    let program = Program::running(process, &shared.images).map_err(unread)?;
     let mut argv: Vec<OsString> = words
         .split(|byte| *byte == 0)
         .map(|word| OsString::from_vec(word.to_vec()))
