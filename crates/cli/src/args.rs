@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::shim_exec;
 use crate::replay_args::ReplayArgs;
@@ -118,6 +118,22 @@ pub struct RunArgs {
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "ARGV")]
     pub argv: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// Understands a `run` without declaring all the other subcommands first, which takes longer
+    /// than the rest of the start. What it does not understand is left to the whole parser, which
+    /// has the right words for it.
+    pub fn alone(arguments: &[OsString]) -> Option<Self> {
+        let arguments = arguments.get(1..)?;
+        if arguments.first()? != "run" {
+            return None;
+        }
+        let matches = Self::augment_args(clap::Command::new("run"))
+            .try_get_matches_from(arguments)
+            .ok()?;
+        Self::from_arg_matches(&matches).ok()
+    }
 }
 
 /// Subcommands of `policy`.
@@ -393,6 +409,9 @@ pub enum WorldCommand {
     Discard {
         /// Its span or world: an id, a part of it, or `-` for the newest
         result: String,
+        /// Also where an interrupted apply can be neither finished nor undone; the host stays as it is
+        #[arg(long)]
+        force: bool,
     },
     /// Clear away what crashed or finished worlds have left
     Gc {

@@ -17,7 +17,7 @@ use crate::entry::{
     Attributes, Entry, Moment, NodeKind, attributes, is_absent, is_hidden, open_attributes,
     own_attributes,
 };
-use crate::walk::{Change, ChangeKind, WalkError};
+use crate::walk::{Change, ChangeKind, WalkError, owner_differs};
 
 /// Fewer names than this are not worth a second thread.
 const WORTH_A_THREAD: usize = 48;
@@ -49,6 +49,7 @@ pub(crate) struct Task<'a> {
     pub overlay: bool,
     pub hash: bool,
     pub since: Option<Moment>,
+    pub copier: Option<(u32, u32)>,
     pub same_links: bool,
     pub shown: &'a Path,
 }
@@ -162,7 +163,7 @@ impl Task<'_> {
             return Ok(Work::Done);
         };
         change.fields.mode = new.kind != NodeKind::Symlink && new.mode != old.mode;
-        change.fields.owner = (new.uid, new.gid) != (old.uid, old.gid);
+        change.fields.owner = owner_differs(&new, &old, self.copier);
         change.fields.times = new.mtime != old.mtime;
         match new.kind {
             NodeKind::File if new.size == old.size && new.size > 0 => {

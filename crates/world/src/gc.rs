@@ -261,6 +261,15 @@ pub fn discard(pending: &mut Pending) -> Result<(), DiscardError> {
     Ok(throw_away(pending)?)
 }
 
+/// Throws a result away even if an apply of it is half done and can be neither finished nor
+/// undone: the host stays as it is now, and what was kept for going back is gone.
+pub fn discard_anyway(pending: &mut Pending) -> Result<(), DiscardError> {
+    if pending.is_running() {
+        return Err(DiscardError::Running);
+    }
+    Ok(throw_away(pending)?)
+}
+
 /// Why a result was not thrown away.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -269,7 +278,10 @@ pub enum DiscardError {
     #[error("the command still runs; wait for it or stop it")]
     Running,
     /// The host would be left half changed, with no way back.
-    #[error("an apply of this result was interrupted; finish it or undo it first")]
+    #[error(
+        "an apply of this result was interrupted; finish it with `world apply` or take it back with \
+         `world undo`. Where neither can be done, `world discard --force` leaves the host as it is"
+    )]
     Unfinished,
     /// It could not be removed.
     #[error(transparent)]

@@ -11,8 +11,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use substrate_sys::at;
 use substrate_sys::getdents::{self, EntryType};
+use substrate_sys::{access, at};
 use thiserror::Error;
 
 use crate::compare::{Item, Task, Work, attributes_differ};
@@ -176,6 +176,8 @@ struct Walker<'a> {
     overlay: bool,
     /// For copies: what was last changed before this moment was not touched by the world.
     since: Option<Moment>,
+    /// For copies: whom they belong to.
+    copier: Option<(u32, u32)>,
     /// For copies: the names that the world had before it.
     had: Option<Manifest>,
     shown: PathBuf,
@@ -215,6 +217,7 @@ impl<'a> Walker<'a> {
             options,
             had,
             overlay: root.kind == RootKind::Overlay,
+            copier: (root.kind == RootKind::Copy).then(access::identity),
             since: root.copied.filter(|_| root.kind == RootKind::Copy),
             shown: if single {
                 parent(&root.target)
@@ -410,7 +413,7 @@ impl<'a> Walker<'a> {
             // A directory's times change with every name in it, so they say nothing.
             let fields = Fields {
                 mode: new.mode != old.mode,
-                owner: (new.uid, new.gid) != (old.uid, old.gid),
+                owner: owner_differs(&new, &old, self.copier),
                 attributes,
                 ..Fields::default()
             };
@@ -559,6 +562,7 @@ impl<'a> Walker<'a> {
             overlay: self.overlay,
             hash: self.hashes(),
             since: self.since,
+            copier: self.copier,
             same_links: self.options.same_links,
             shown: &self.shown,
         };
@@ -589,10 +593,51 @@ impl<'a> Walker<'a> {
     }
 }
 
+/// Whether the world gave a name to somebody else. An ordinary user's copies are all his own,
+/// whoever the originals belong to, and nobody in a world can give them away.
+pub(crate) fn owner_differs(new: &Entry, old: &Entry, copier: Option<(u32, u32)>) -> bool {
+    let own = copier.is_some_and(|copier| copier.0 != 0 && copier == (new.uid, new.gid));
+    !own && (new.uid, new.gid) != (old.uid, old.gid)
+}
+
 fn optional<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(e) if is_absent(&e) => Ok(None),
         Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::NodeKind;
+
+    #[test]
+    fn a_copy_of_somebody_elses_file_is_not_a_change_of_its_owner() {
+        let entry = |uid, gid| Entry {
+            kind: NodeKind::File,
+            mode: 0o644,
+            uid,
+            gid,
+            size: 0,
+            mtime: Moment(0, 0),
+            ctime: Moment(0, 0),
+            dev: 1,
+            ino: 1,
+            nlink: 1,
+        };
+        let (mine, roots) = (entry(1000, 1000), entry(0, 0));
+        assert!(!owner_differs(&mine, &roots, Some((1000, 1000))));
+        assert!(owner_differs(&entry(1000, 50), &roots, Some((1000, 1000))));
+        assert!(
+            owner_differs(&mine, &roots, None),
+            "an overlay keeps owners"
+        );
+        assert!(
+            owner_differs(&roots, &mine, Some((0, 0))),
+            "root's copies too"
+        );
+        assert!(!owner_differs(&mine, &mine, Some((0, 0))));
     }
 }

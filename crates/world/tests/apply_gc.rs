@@ -199,3 +199,31 @@ fn what_is_in_use_is_not_discarded() {
     assert_eq!(rig.read("f"), "1");
     assert_eq!(collect(&rig), [""; 0]);
 }
+
+#[test]
+fn an_apply_that_cannot_be_undone_can_be_given_up() {
+    let rig = Rig::new();
+    rig.file("d/f", "1");
+    let mut half = rig.copied("1", "echo 2 > d/f; echo 3 > d/g");
+    let mut points = 0;
+    let mut crash = |_: &str| {
+        points += 1;
+        points > 6
+    };
+    let everything = ApplyOptions::default();
+    let mut go_on = |_| true;
+    let mut watch = Watch::crashing(&mut go_on, &mut crash);
+    let result = apply::apply(&mut half, &everything, &mut watch);
+    assert!(matches!(result, Err(ApplyError::Interrupted)));
+    // Where the files were there is nothing any more, so there is no way back or forth.
+    std::fs::remove_dir_all(rig.host.join("d")).unwrap();
+    assert!(apply::undo(&mut half, false, &mut Watch::new(&mut |_| true)).is_err());
+    assert!(matches!(
+        gc::discard(&mut half),
+        Err(DiscardError::Unfinished)
+    ));
+    gc::discard_anyway(&mut half).unwrap();
+    assert!(!half.dir().exists());
+    assert!(!rig.host.join("d").exists(), "the host stays as it is");
+    assert_eq!(verdict(&rig, "1"), None);
+}

@@ -39,7 +39,7 @@ use substrate_shell::session::Session;
 use substrate_sys::supervise::Ending;
 use substrate_sys::{environment, process_group};
 
-use crate::args::{Cli, Command, PolicyCommand, is_subcommand};
+use crate::args::{Cli, Command, PolicyCommand, RunArgs, is_subcommand};
 use crate::authority;
 use crate::failure::Failure;
 use crate::out;
@@ -48,6 +48,9 @@ use crate::out;
 pub fn run(arguments: &[OsString]) -> Ending {
     if arguments.get(1).is_some_and(|name| name == shim_exec::NAME) {
         return shim_exec::run(arguments);
+    }
+    if let Some(args) = RunArgs::alone(arguments) {
+        return run::run(args);
     }
     let notices = Notices::new(&environment::raw());
     let cli = match Cli::try_parse_from(arguments) {

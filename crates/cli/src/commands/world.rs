@@ -46,7 +46,7 @@ pub fn run(command: &WorldCommand) -> Result<Ending, Failure> {
             apply(&home, result, &options, *dry_run)
         }
         WorldCommand::Undo { result, force } => undo(&home, result, *force),
-        WorldCommand::Discard { result } => discard(&home, result),
+        WorldCommand::Discard { result, force } => discard(&home, result, *force),
         WorldCommand::Gc { json } => collect(&home, *json),
     };
     done.map(|()| Ending::Exit(0))
@@ -253,9 +253,13 @@ fn undo(home: &Home, result: &str, force: bool) -> Result<(), Failure> {
     Ok(out::print(&format!("{count} changes undone\n"))?)
 }
 
-fn discard(home: &Home, result: &str) -> Result<(), Failure> {
+fn discard(home: &Home, result: &str, force: bool) -> Result<(), Failure> {
     let mut pending = find(home, result)?;
-    gc::discard(&mut pending).map_err(missing)?;
+    let done = match force {
+        true => gc::discard_anyway(&mut pending),
+        false => gc::discard(&mut pending),
+    };
+    done.map_err(missing)?;
     Ok(out::print("discarded\n")?)
 }
 
