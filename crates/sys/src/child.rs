@@ -14,7 +14,7 @@ use crate::landlock;
 use crate::mount::{self, Change};
 use crate::netplan::{Made, NetPlan};
 use crate::request::Mapped;
-use crate::seccomp::Filter;
+use crate::seccomp::{Filter, Pass};
 use crate::{caps, pty};
 
 /// A place where a step leaves a descriptor for a later one.
@@ -230,6 +230,10 @@ pub(crate) fn live(birth: Birth<'_>) -> ! {
         ptmx: birth.ptmx,
         one_shot: birth.one_shot,
         owns_processes: birth.owns_processes,
+        pass: birth.steps.iter().find_map(|(step, _)| match step {
+            Step::Seccomp(filter) => filter.pass(),
+            _ => None,
+        }),
         running: [const { None }; MAX_RUNNING],
     })
 }
@@ -497,6 +501,8 @@ struct Keeper<'a> {
     ptmx: &'a CStr,
     one_shot: bool,
     owns_processes: bool,
+    /// What lets its own starts go by the guard: they were judged before they were asked for.
+    pass: Option<Pass>,
     running: [Option<Running>; MAX_RUNNING],
 }
 
@@ -679,6 +685,7 @@ impl Keeper<'_> {
             fds: &received.fds,
             terminal: terminal.as_ref().map(AsRawFd::as_raw_fd),
             events: events.as_fd(),
+            pass: self.pass.unwrap_or_default(),
             failed: None,
         };
         // The stack grows down from its end, which must be aligned.
@@ -715,6 +722,7 @@ struct Becoming<'a> {
     fds: &'a [Option<OwnedFd>; control::MAX_FDS],
     terminal: Option<RawFd>,
     events: BorrowedFd<'a>,
+    pass: Pass,
     failed: Option<(Stage, i32)>,
 }
 
@@ -777,14 +785,20 @@ fn become_or_fail(this: &Becoming<'_>) -> (Stage, io::Error) {
         let mut message = Message::new(Kind::Starting);
         message.id = this.id;
         let _ = message.send(this.events, &[]);
-        // One exec, whatever it is: a guard lets only the first of this process pass unread.
-        if is_bare_script(this.block.program()) {
-            let (sh, argv) = (c"/bin/sh".as_ptr(), this.block.argv_for_sh());
-            libc::execve(sh, argv, this.block.env());
-        } else {
-            let program = this.block.program();
-            libc::execve(program.as_ptr(), this.block.argv(), this.block.env());
-        }
+        let (program, argv) = match is_bare_script(this.block.program()) {
+            true => (c"/bin/sh", this.block.argv_for_sh()),
+            false => (this.block.program(), this.block.argv()),
+        };
+        // The kernel uses three arguments; the others are read by the world's own filter only.
+        let [one, two] = this.pass;
+        libc::syscall(
+            libc::SYS_execve,
+            program.as_ptr(),
+            argv,
+            this.block.env(),
+            one,
+            two,
+        );
         (Stage::Exec, io::Error::last_os_error())
     }
 }

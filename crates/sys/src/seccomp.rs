@@ -136,7 +136,15 @@ pub struct Options {
 pub struct Filter {
     program: Vec<libc::sock_filter>,
     listener: bool,
+    pass: Option<Pass>,
 }
+
+/// Two numbers that nobody else knows. An `execve` that carries them in the registers which the
+/// call itself does not use is the first process's own, and needs no listener.
+pub(crate) type Pass = [u64; 2];
+
+/// The first argument of `execve` that the kernel does not look at.
+const PASS_AT: u32 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
@@ -147,6 +155,8 @@ enum Outcome {
     CheckIoctl,
     CheckUserns,
     CheckFamily,
+    /// Whether the call has the pass.
+    CheckPass,
     /// The argument that holds a mode, and the bits that it must not have.
     CheckMode(u32, u32),
     /// The argument that holds the flags of an open.
@@ -185,8 +195,14 @@ impl Filter {
             // Its flags lie in memory, out of a filter's reach; libraries fall back to clone.
             put(&[libc::SYS_clone3], Outcome::Errno(libc::ENOSYS));
         }
+        let pass = options.notify_exec.then(new_pass).flatten();
         if options.notify_exec {
-            put(&[libc::SYS_execve, libc::SYS_execveat], Outcome::Notify);
+            let own = match pass {
+                Some(_) => Outcome::CheckPass,
+                None => Outcome::Notify,
+            };
+            put(&[libc::SYS_execve], own);
+            put(&[libc::SYS_execveat], Outcome::Notify);
         }
         if options.refuse_setid {
             for (number, mode, bits) in MODES {
@@ -215,7 +231,7 @@ impl Filter {
         }
         search(&table, &mut lines);
         for outcome in checks(&table) {
-            check(outcome, options, &mut lines);
+            check(outcome, options, pass, &mut lines);
         }
         for outcome in [
             Outcome::Allow,
@@ -236,7 +252,13 @@ impl Filter {
         Filter {
             program: assemble(&lines),
             listener: options.notify_exec,
+            pass,
         }
+    }
+
+    /// What the first process's own starts carry.
+    pub(crate) fn pass(&self) -> Option<Pass> {
+        self.pass
     }
 
     /// How many instructions the program has.
@@ -325,7 +347,10 @@ fn checks(table: &[(u32, Outcome)]) -> Vec<Outcome> {
                 add(&mut needed, *outcome);
                 add(&mut modes, mode_of_open(flags));
             }
-            Outcome::CheckIoctl | Outcome::CheckUserns | Outcome::CheckFamily => {
+            Outcome::CheckIoctl
+            | Outcome::CheckUserns
+            | Outcome::CheckFamily
+            | Outcome::CheckPass => {
                 add(&mut needed, *outcome);
             }
             _ => {}
@@ -335,12 +360,22 @@ fn checks(table: &[(u32, Outcome)]) -> Vec<Outcome> {
     needed
 }
 
+/// Without it, the first process's starts are put to the listener like all others.
+fn new_pass() -> Option<Pass> {
+    let mut bytes = [0_u8; 16];
+    // SAFETY: the pointer and length describe `bytes`.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    let (first, second) = bytes.split_first_chunk::<8>()?;
+    let second: [u8; 8] = second.try_into().ok()?;
+    (got == 16).then(|| [u64::from_ne_bytes(*first), u64::from_ne_bytes(second)])
+}
+
 fn mode_of_open(flags: u32) -> Outcome {
     Outcome::CheckMode(flags + 1, SETUID | SETGID)
 }
 
 /// The few calls whose arguments decide.
-fn check(outcome: Outcome, options: Options, lines: &mut Vec<Line>) {
+fn check(outcome: Outcome, options: Options, pass: Option<Pass>, lines: &mut Vec<Line>) {
     let refuse = Target::To(Outcome::Errno(libc::EPERM));
     let allow = Target::To(Outcome::Allow);
     lines.push(Line::Here(outcome));
@@ -360,6 +395,21 @@ fn check(outcome: Outcome, options: Options, lines: &mut Vec<Line>) {
             lines.push(Line::Load(argument(0)));
             let flag = libc::CLONE_NEWUSER as u32;
             lines.push(Line::Jump(JUMP_ANY_BIT, flag, refuse, allow));
+        }
+        Outcome::CheckPass => {
+            let notify = Target::To(Outcome::Notify);
+            let words = pass.unwrap_or_default();
+            let halves = words
+                .iter()
+                .flat_map(|word| [*word as u32, (*word >> 32) as u32]);
+            for (number, half) in halves.enumerate() {
+                let yes = match number {
+                    3 => allow,
+                    _ => Target::Next,
+                };
+                lines.push(Line::Load(argument(PASS_AT) + 4 * number as u32));
+                lines.push(Line::Jump(JUMP_EQUAL, half, yes, notify));
+            }
         }
         Outcome::CheckMode(mode, bits) => {
             lines.push(Line::Load(argument(mode)));
@@ -486,6 +536,7 @@ mod tests {
         data.extend(arch.to_le_bytes());
         data.extend([0; 8]);
         data.extend(args.as_ref().iter().flat_map(|a| a.to_le_bytes()));
+        data.resize(64, 0);
         let (mut at, mut a) = (0usize, 0u32);
         loop {
             let i = &filter.program[at];
@@ -616,5 +667,32 @@ mod tests {
             run(&without, ARCH, libc::SYS_chmod as u32, [0, 0o4755]),
             RET_ALLOW
         );
+    }
+
+    #[test]
+    fn only_a_start_with_the_pass_goes_by_the_listener() {
+        let options = Options {
+            notify_exec: true,
+            ..Options::default()
+        };
+        let filter = Filter::new(options);
+        let [one, two] = filter.pass().unwrap();
+        let call =
+            |nr: libc::c_long, a: u64, b: u64| run(&filter, ARCH, nr as u32, [1, 2, 3, a, b]);
+        assert_eq!(call(libc::SYS_execve, one, two), RET_ALLOW);
+        assert_eq!(call(libc::SYS_execveat, one, two), RET_NOTIFY);
+        for (a, b) in [
+            (0, 0),
+            (one, 0),
+            (0, two),
+            (two, one),
+            (one ^ 1, two),
+            (one ^ 1 << 63, two),
+            (one, two ^ 1 << 32),
+            (one, two ^ 1),
+        ] {
+            assert_eq!(call(libc::SYS_execve, a, b), RET_NOTIFY, "{a:x} {b:x}");
+        }
+        assert_ne!(Filter::new(options).pass(), filter.pass());
     }
 }

@@ -20,7 +20,7 @@ use crate::backend::{
 };
 use crate::diff;
 use crate::egress::proxy::VARIABLES;
-use crate::guard::{ExecJudge, Guard};
+use crate::guard::ExecJudge;
 use crate::layout::Placement;
 use crate::limits::Group;
 use crate::make::{self, Live, Options, Purpose};
@@ -528,14 +528,10 @@ fn start(live: &Live, request: &ExecRequest) -> Result<(Command, Carried), World
         fds: &streams.numbers,
     };
     let fds: Vec<BorrowedFd<'_>> = streams.fds.iter().map(AsFd::as_fd).collect();
-    let ticket = live.guard.as_ref().map(Guard::starting);
     let command = live
         .init
         .start(&parts, &fds)
         .map_err(|error| start_error(error, live, program.clone(), cwd.clone()))?;
-    if let Some(ticket) = ticket {
-        ticket.is(command.pid());
-    }
     Ok((command, streams.carried))
 }
 

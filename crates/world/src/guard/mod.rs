@@ -5,22 +5,21 @@
 //! what is to be started, asks an [`ExecJudge`], and lets the call go on or fail. What was read
 //! can change until the kernel reads it again, so the worker holds the process at the end of its
 //! exec, when the old threads are gone and the new program has not begun, and compares. Closing
-//! the listener makes every further start fail, so a dead guard lets nothing pass.
+//! the listener makes every further start fail, so a dead guard lets nothing pass. The commands
+//! that the world's first process starts for its owner were judged before; the filter knows them.
 
 mod image;
 mod look;
 mod say;
 mod serve;
 
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
 use substrate_sys::notify::Listener;
 use substrate_trace::WorldId;
@@ -113,8 +112,6 @@ struct Shared {
     turn: Mutex<()>,
     images: image::Images,
     root: look::Root,
-    first: Mutex<Awaited>,
-    arrived: Condvar,
     workers: AtomicUsize,
     idle: AtomicUsize,
     asking: AtomicUsize,
@@ -124,16 +121,6 @@ impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Guard").field("terms", &self.terms).finish()
     }
-}
-
-/// Commands that our own first process starts. Their memory is its memory, which nobody can read
-/// or change, and what they run was judged before.
-#[derive(Default)]
-struct Awaited {
-    /// Starts that were asked for and whose process is not known yet.
-    unknown: usize,
-    /// Processes whose next exec is such a start.
-    threads: HashSet<i32>,
 }
 
 impl Guard {
@@ -154,8 +141,6 @@ impl Guard {
             turn: Mutex::new(()),
             images: image::Images::default(),
             root: look::Root::default(),
-            first: Mutex::default(),
-            arrived: Condvar::new(),
             workers: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             asking: AtomicUsize::new(0),
@@ -171,66 +156,9 @@ impl Guard {
     pub fn terms(&self) -> Terms {
         self.shared.terms
     }
-
-    /// Announces that the world's first process is about to start a command.
-    pub(crate) fn starting(&self) -> Ticket<'_> {
-        self.shared.awaited(|awaited| awaited.unknown += 1);
-        Ticket {
-            shared: &self.shared,
-        }
-    }
 }
-
-/// A command that is about to be started by the world's first process.
-pub(crate) struct Ticket<'a> {
-    shared: &'a Shared,
-}
-
-impl Ticket<'_> {
-    /// Says which process it became.
-    pub(crate) fn is(self, process: i32) {
-        self.shared.awaited(|awaited| {
-            awaited.threads.insert(process);
-        });
-    }
-}
-
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
-        self.shared.awaited(|awaited| awaited.unknown -= 1);
-        self.shared.arrived.notify_all();
-    }
-}
-
-/// Much longer than the way from a process's first words to the moment we have heard them.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Shared {
-    fn awaited<T>(&self, change: impl FnOnce(&mut Awaited) -> T) -> T {
-        change(&mut self.first.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Whether this is the exec of a command that our own first process starts; each counts once.
-    fn is_first(&self, thread: i32) -> bool {
-        let mut awaited = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if awaited.threads.remove(&thread) {
-                return true;
-            }
-            if awaited.unknown == 0 {
-                return false;
-            }
-            let (next, waited) = self
-                .arrived
-                .wait_timeout(awaited, PATIENCE)
-                .unwrap_or_else(PoisonError::into_inner);
-            awaited = next;
-            if waited.timed_out() {
-                return awaited.threads.remove(&thread);
-            }
-        }
-    }
-
     fn add(counter: &AtomicUsize) -> usize {
         counter.fetch_add(1, Ordering::AcqRel) + 1
     }

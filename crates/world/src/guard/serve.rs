@@ -45,11 +45,6 @@ pub(super) fn add_worker(shared: &Arc<Shared>) -> io::Result<()> {
 
 fn work(shared: &Arc<Shared>) {
     while let Some(call) = next(shared) {
-        if shared.is_first(call.thread) {
-            // Nothing to judge, and most worlds start nothing else.
-            shared.listener.pass(&call);
-            continue;
-        }
         if Shared::take(&shared.idle) == 0 && may_grow(shared) {
             // One worker less is slower, not weaker.
             let _ = add_worker(shared);
