@@ -245,7 +245,7 @@ impl Linux {
         });
         // The end of the first process is the end of all others; only then is the result whole.
         live.init.kill().map_err(own("end the world"))?;
-        carried.finish();
+        live.enforced.degraded.extend(carried.finish());
         let report = live.network.as_mut().map(|network| network.finish());
         if let Some(pending) = live.pending.as_mut().filter(|_| again.is_none()) {
             match &status {

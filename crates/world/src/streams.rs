@@ -69,8 +69,8 @@ struct Named {
 }
 
 /// Finds out what a descriptor leads to; nothing for what has no name on the host, which nobody
-/// else can meet.
-fn look(fd: BorrowedFd<'_>) -> io::Result<Option<Named>> {
+/// else can meet. A file that is open both ways serves the way that its number is used.
+fn look(number: i32, fd: BorrowedFd<'_>) -> io::Result<Option<Named>> {
     let file = File::from(fd.try_clone_to_owned()?);
     let meta = file.metadata()?;
     let kind = meta.file_type();
@@ -86,12 +86,19 @@ fn look(fd: BorrowedFd<'_>) -> io::Result<Option<Named>> {
         fs::symlink_metadata(path).is_ok_and(|now| (now.dev(), now.ino()) == identity)
     };
     let flags = streams::opened_with(fd)?;
+    let regular = kind.is_file();
+    let mut reads = flags & flags::O_ACCMODE != flags::O_WRONLY;
+    let mut writes = flags & flags::O_ACCMODE != flags::O_RDONLY;
+    if regular && reads && writes {
+        writes = matches!(number, 1 | 2);
+        reads = !writes;
+    }
     Ok(Some(Named {
         identity,
         path: Some(path).filter(same),
-        regular: kind.is_file(),
-        reads: flags & flags::O_ACCMODE != flags::O_WRONLY,
-        writes: flags & flags::O_ACCMODE != flags::O_RDONLY,
+        regular,
+        reads,
+        writes,
         flags,
     }))
 }
@@ -99,15 +106,16 @@ fn look(fd: BorrowedFd<'_>) -> io::Result<Option<Named>> {
 /// The paths that the first process of a world has to take from the host for a command.
 pub(crate) fn to_take(request: &ExecRequest) -> Vec<PathBuf> {
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-    let mut fds: Vec<BorrowedFd<'_>> = match &request.stdio {
+    let standard: Vec<BorrowedFd<'_>> = match &request.stdio {
         Stdio::Inherit => vec![stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
         Stdio::Given(fds) => fds.iter().map(AsFd::as_fd).collect(),
         Stdio::Terminal(..) => Vec::new(),
     };
-    fds.extend(request.fds.iter().map(|(_, fd)| fd.as_fd()));
-    let mut paths: Vec<PathBuf> = fds
-        .into_iter()
-        .filter_map(|fd| look(fd).ok().flatten())
+    let others = request.fds.iter().map(|(number, fd)| (*number, fd.as_fd()));
+    let mut paths: Vec<PathBuf> = (0..)
+        .zip(standard)
+        .chain(others)
+        .filter_map(|(number, fd)| look(number, fd).ok().flatten())
         .filter(|named| !(named.regular && named.writes))
         .filter_map(|named| named.path)
         .collect();
@@ -135,7 +143,7 @@ pub struct Carried {
     /// The stream of ours, and how far the command has read in what it got instead.
     positions: Vec<(File, File)>,
     /// Ends when nobody writes any more.
-    outputs: Vec<JoinHandle<()>>,
+    outputs: Vec<JoinHandle<io::Result<()>>>,
 }
 
 impl Carried {
@@ -148,12 +156,15 @@ impl Carried {
         }
     }
 
-    /// Waits until everything that was written has arrived; nobody may write any more.
-    pub(crate) fn finish(&mut self) {
+    /// Waits until everything that was written has arrived; nobody may write any more. Says what
+    /// could not be written, of which the command has only heard that nobody reads.
+    pub(crate) fn finish(&mut self) -> Vec<String> {
         self.take_over_positions();
-        for output in self.outputs.drain(..) {
-            let _ = output.join();
-        }
+        let ended = self.outputs.drain(..).map(JoinHandle::join);
+        ended
+            .filter_map(|ended| ended.ok()?.err())
+            .map(|error| format!("an output could not be written: {error}"))
+            .collect()
     }
 
     /// Leaves what is still to be done to another.
@@ -212,7 +223,7 @@ impl Streams {
         let fd = match poll::leads_elsewhere(fd) {
             Ok(true) => return Err(WorldError::OpenDirectory(number)),
             Ok(false) => self
-                .fit(fd, live)
+                .fit(number, fd, live)
                 .map_err(own("hand a descriptor to the world"))?,
             Err(_) => closed().map_err(own("open /dev/null"))?.into(),
         };
@@ -221,10 +232,10 @@ impl Streams {
         Ok(())
     }
 
-    fn fit(&mut self, fd: BorrowedFd<'_>, live: &Live) -> io::Result<OwnedFd> {
+    fn fit(&mut self, number: i32, fd: BorrowedFd<'_>, live: &Live) -> io::Result<OwnedFd> {
         // Without mounts of its own a world has no other place for a file to be opened on.
         let named = match live.enforced.level {
-            Level::Full => look(fd)?,
+            Level::Full => look(number, fd)?,
             _ => None,
         };
         let Some(named) = named else {
@@ -283,17 +294,8 @@ fn carry_in(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 fn carry(
     mut from: impl Read + Send + 'static,
     mut to: impl Write + Send + 'static,
-) -> io::Result<JoinHandle<()>> {
-    let pump = move || {
-        let mut buffer = vec![0; 64 << 10];
-        loop {
-            match from.read(&mut buffer) {
-                Ok(read @ 1..) if to.write_all(&buffer[..read]).is_ok() => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                _ => return,
-            }
-        }
-    };
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    let pump = move || io::copy(&mut from, &mut to).map(|_| ());
     // Signals are for the thread that waits for the command.
     inherit::without_signals(|| std::thread::Builder::new().spawn(pump))
 }

@@ -721,9 +721,19 @@ impl Suite {
                 self.judge(&name, status == Some(0), &said);
             }
             let path = tree.at("outside/file");
-            if kind != ["late=1"] {
-                let (status, said) = self.with_stream(tree, &kind, "0", &path, &["seek_input"]);
-                self.judge(&format!("seek {kind:?}"), status == Some(1), &said);
+            let (status, said) =
+                self.with_stream(tree, &kind, "both", &path, &["change_stream", "0"]);
+            self.judge(
+                &format!("open both ways {kind:?}"),
+                status == Some(0),
+                &said,
+            );
+            for stream in ["0", "both"] {
+                if kind != ["late=1"] {
+                    let words = ["seek_input"];
+                    let (status, said) = self.with_stream(tree, &kind, stream, &path, &words);
+                    self.judge(&format!("seek {stream} {kind:?}"), status == Some(1), &said);
+                }
             }
             let log = tree.at("outside/log");
             fs::write(&log, "").unwrap();
@@ -757,6 +767,10 @@ impl Suite {
         let mut owner = tree.owner(settings, &command);
         match stream {
             "0" => owner.stdin(File::open(path).unwrap()),
+            "both" => {
+                let both = File::options().read(true).write(true).open(path);
+                owner.stdin(both.unwrap())
+            }
             _ => {
                 let log = File::options().append(true).create(true).open(path);
                 let log = log.unwrap();
