@@ -406,7 +406,7 @@ fn only_lines_of_files_alone_can_be_previewed() {
     for line in [
         "make all",
         "rm -r build; cd /",
-        "rm -r ../elsewhere",
+        "rm -r /tmp/no-such-place/elsewhere",
         "X=1 rm -r build",
         "rm $X",
     ] {

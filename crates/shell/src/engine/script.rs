@@ -266,13 +266,14 @@ mod tests {
     #[test]
     fn a_report_is_read_and_an_incomplete_one_waits() {
         let mut received =
-            b"trap -- 'echo '\\''x'\\''' DEBUG\n\0R\x001\x001\0$ \0vH\0ex\0ignoreboth\0\0vi\0!^#\0/bin\0"
+            b"trap -- 'echo '\\''x'\\''' DEBUG\n\0R\x001\x001\0$ \0vH\0ex\0ignoreboth\0\0vi\0!^#\0/bin\0=/srv/x\0"
                 .to_vec();
         let whole = received.clone();
         let report = take_report(&mut received).unwrap();
         assert_eq!(report.status, 1);
         assert_eq!(report.prompt.as_deref(), Some(&b"$ "[..]));
         assert!(report.vi && report.history_expansion && !report.login);
+        assert_eq!(report.home.as_deref(), Some(&b"/srv/x"[..]));
         assert_eq!(report.debug_trap.as_deref(), Some(&b"echo 'x'"[..]));
         assert!(received.is_empty());
         let mut partial = whole[..whole.len() - 1].to_vec();
