@@ -225,7 +225,8 @@ pub fn parse_name(text: &str) -> Result<String, String> {
 }
 
 fn label(text: &str) -> Result<String, &'static str> {
-    let lower = text.to_lowercase();
+    // Letter by letter, as IDNA maps them: a sigma at the end of a word is a sigma.
+    let lower: String = text.chars().flat_map(char::to_lowercase).collect();
     if lower.is_empty() {
         return Err("a label of the name is empty");
     }
@@ -344,6 +345,7 @@ mod tests {
             ("10.0.0.7:80", "012.7", Some(80), true),
             ("bücher.example", "xn--bcher-kva.example", Some(443), true),
             ("xn--bcher-kva.example", "Bücher.example", Some(443), true),
+            ("ΟΔΟΣ.example", "οδοσ.example", Some(443), true),
         ] {
             let rule = HostRule::parse(entry).unwrap();
             assert_eq!(

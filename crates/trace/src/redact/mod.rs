@@ -479,17 +479,18 @@ fn looks_random(value: &[u8]) -> bool {
     mixed && entropy(value) > 3.5
 }
 
-/// Shannon entropy in bits for each byte.
-fn entropy(value: &[u8]) -> f64 {
+/// Shannon entropy in bits for each byte. The logarithm of short numbers needs no large table, which
+/// every shim would carry.
+fn entropy(value: &[u8]) -> f32 {
     let mut counts = [0_u32; 256];
     for &byte in value {
         counts[usize::from(byte)] += 1;
     }
-    let total = value.len() as f64;
+    let total = value.len() as f32;
     counts
         .iter()
         .filter(|&&count| count > 0)
-        .map(|&count| f64::from(count) / total)
+        .map(|&count| count as f32 / total)
         .map(|share| -share * share.log2())
         .sum()
 }
