@@ -5,15 +5,15 @@ use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::thread::{Scope, ScopedJoinHandle, available_parallelism};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Instant;
 
-use substrate_sys::at;
+use substrate_sys::{at, identity};
 
 use crate::stat_cache::{Cursor, Stamp};
 
-/// A part of a cache for which another thread is worth its start: some four hundred files.
-const WORTH: usize = 48 << 10;
+/// A part of a cache for which another thread is worth its start: some two hundred files.
+const WORTH: usize = 24 << 10;
 
 /// More would only wait for each other.
 const MOST: usize = 4;
@@ -48,9 +48,10 @@ impl<'scope> Ahead<'scope> {
     /// Starts to look at all parts but the first, which is the walk's own.
     pub fn start<'env: 'scope>(scope: &'scope Scope<'scope, 'env>, view: View<'env>) -> Self {
         let length = view.cache.len();
-        let wanted = (length / WORTH).min(MOST);
-        let most = |wanted: usize| available_parallelism().map_or(1, usize::from).min(wanted);
-        let count = if wanted > 1 { most(wanted) } else { 1 };
+        let count = match (length / WORTH).min(MOST) {
+            0 | 1 => 1,
+            wanted => identity::processors().min(wanted),
+        };
         let range = |number: usize| length * number / count..length * (number + 1) / count;
         let parts = (1..count).filter_map(|number| {
             let range = range(number);

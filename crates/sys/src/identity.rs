@@ -22,3 +22,13 @@ pub fn umask() -> u32 {
         mask
     }
 }
+
+/// On how many processors this thread may run, at least one.
+pub fn processors() -> usize {
+    let mut set = std::mem::MaybeUninit::<libc::cpu_set_t>::zeroed();
+    // SAFETY: an all-zero set is valid, and the kernel writes no more than its size.
+    unsafe {
+        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), set.as_mut_ptr());
+        usize::try_from(libc::CPU_COUNT(set.assume_init_ref())).map_or(1, |count| count.max(1))
+    }
+}
