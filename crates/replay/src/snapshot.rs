@@ -15,7 +15,7 @@ use substrate_sys::getdents;
 use substrate_sys::mmap::MappedFile;
 use thiserror::Error;
 
-use crate::ahead::{Ahead, View};
+use crate::ahead::{Ahead, Meeting, View};
 use crate::ignore::{Rules, Stack};
 use crate::stat_cache::{Cursor, Head, Known, Stamp, write_record};
 use crate::store::Store;
@@ -148,6 +148,7 @@ pub fn take(store: &mut Store, root: &Path, limits: &Limits) -> Result<Taken, Sn
         settled,
         deadline,
     };
+    let meeting = Meeting::default();
     let walk = std::thread::scope(|scope| {
         let mut walk = Walk {
             store,
@@ -156,7 +157,7 @@ pub fn take(store: &mut Store, root: &Path, limits: &Limits) -> Result<Taken, Sn
             device: at::stamps_directories(&dir).then_some(stat.dev),
             deadline,
             cursor,
-            ahead: Ahead::start(scope, view),
+            ahead: Ahead::start(scope, &meeting, view),
             settled,
             rules: Stack::default(),
             found: Vec::new(),
