@@ -331,3 +331,50 @@ fn broken_start_up_files_do_not_lock_out() {
         t.wait_for("works-42");
     }
 }
+
+#[test]
+fn keys_bound_to_commands_edit_the_line() {
+    let mut setup = Setup::new();
+    setup.rc(
+        "PS1='ready> '\nPROMPT_COMMAND='printf \"<%s>\\n\" $?'\n\
+         swap() { READLINE_LINE=\"echo [${READLINE_LINE:READLINE_POINT}${READLINE_LINE:0:READLINE_POINT}]\"; READLINE_POINT=99; }\n\
+         bind -x '\"\\C-g\": swap'\n\
+         bind '\"\\ez\": \"`printf %s echo\\\\ expanded`\\e\\C-e\\C-m\"'\n",
+    );
+    let mut t = setup.start();
+    t.wait_for("<0>");
+    t.run("false");
+    t.wait_for("ready> ");
+    // Two letters, the cursor between them.
+    t.keys("ab\x02");
+    t.settle(Duration::from_millis(200));
+    t.keys("\x07");
+    t.wait_for("echo [ba]");
+    t.settle(Duration::from_millis(200));
+    assert!(
+        !t.unseen().contains('<'),
+        "hooks heard of a key: {}",
+        t.unseen()
+    );
+    t.keys(" $?\r");
+    let (output, status) = t.finish();
+    assert!(output.contains("[ba] 1"), "{output}");
+    assert_eq!(status, 0);
+    t.keys("\x1bz");
+    let (output, _) = t.finish();
+    assert!(output.contains("expanded"), "{output}");
+    // Bound at the prompt, and one that reads the terminal and fails.
+    t.output("set -e; bind -x '\"\\C-y\": read -r -p ask: x; READLINE_LINE=\"echo $x\" READLINE_POINT=99; false'");
+    t.wait_for("ready> ");
+    t.keys("\x19");
+    t.wait_for("ask:");
+    t.keys("typed\r");
+    t.wait_for("echo typed");
+    t.keys("-$((1+1))\r");
+    assert!(t.finish().0.contains("typed-2"));
+    let left = t.output("set +e; compgen -v READLINE; history | grep -c '__subst[r]ate_' || :");
+    assert!(
+        left.trim().ends_with('0') && !left.contains("READLINE"),
+        "{left}"
+    );
+}

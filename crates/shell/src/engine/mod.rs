@@ -11,6 +11,7 @@
 //! engine then asks for it and waits. What is read afterwards, while keys still raise signals, is
 //! sent twice and harmless in every part.
 
+mod bound;
 mod carried;
 mod console;
 mod launch;
@@ -32,6 +33,7 @@ use substrate_world::backend::Tap;
 use substrate_world::display::{self, Display};
 use substrate_world::relay::Beside as Aside;
 
+pub use bound::{Bound, Then};
 pub use carried::Carried;
 pub use console::{Asked, Console};
 pub use launch::{Beside, Dialect, Launched, Launcher, OnOwnTerminal, Start, find_shell};
@@ -109,6 +111,7 @@ pub struct Engine {
     marks: u64,
     report: Report,
     names: Option<Names>,
+    bound: Vec<Bound>,
     size: Option<terminal::Size>,
     typed_ahead: Vec<u8>,
     /// Keys for the next line's programs, from before it.
@@ -230,6 +233,7 @@ impl Engine {
             marks: 0,
             report: Report::default(),
             names: None,
+            bound: Vec::new(),
             size: console.size(),
             typed_ahead: console.take_typed(),
             typed_before: Vec::new(),
@@ -554,13 +558,48 @@ impl Engine {
             let answer = self
                 .ask(&[b"__substrate_names"], Duration::from_secs(2))
                 .unwrap_or_default();
-            let mut names = read_names(&answer);
+            let mut parts = answer.splitn(3, |&byte| byte == 0);
+            let mut part = || parts.next().unwrap_or_default();
+            let mut names = read_names(part());
+            self.bound = bound::read(part(), part());
             let path = &self.report.search_path;
             names.search_path = (!path.is_empty()).then(|| OsString::from_vec(path.clone()));
             names.home = self.report.home.clone().map(OsString::from_vec);
             self.names = Some(names);
         }
         self.names.get_or_insert_with(Names::default)
+    }
+
+    /// The keys that commands are bound to; known with the names.
+    pub fn bound(&mut self) -> &[Bound] {
+        self.names();
+        &self.bound
+    }
+
+    /// Runs a command that is bound to a key, as readline would: with the line, and the cursor as a
+    /// number of characters. The answer is what it made of them; `Err` is an engine that ended.
+    pub fn run_bound(
+        &mut self,
+        bound: &Bound,
+        line: &[u8],
+        cursor: usize,
+        console: &mut Console,
+        aside: Option<&mut Aside<'_>>,
+    ) -> io::Result<Result<(Vec<u8>, usize), Ending>> {
+        let text = script::key(bound, line, cursor);
+        match self.run(&text, b"", None, console, aside)? {
+            Ran::Ended(ending) => return Ok(Err(ending)),
+            Ran::Ready(_) => {}
+        }
+        let answer = self.ask(&[b"__substrate_key"], Duration::from_secs(2));
+        let answer = answer.unwrap_or_default();
+        let mut parts = answer.splitn(2, |&byte| byte == 0);
+        let number = parts.next().unwrap_or_default();
+        let number = std::str::from_utf8(number)
+            .ok()
+            .and_then(|text| text.parse().ok());
+        let line = parts.next().unwrap_or(line).to_vec();
+        Ok(Ok((line, number.unwrap_or(0))))
     }
 
     /// A copy of the engine's state, for a line that runs elsewhere.

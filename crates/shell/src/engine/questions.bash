@@ -13,6 +13,15 @@ __substrate_q() {
 
 __substrate_names() {
   \builtin alias -p
+  \builtin printf '\0'
+  \builtin bind -X
+  \builtin printf '\0'
+  \builtin bind -s
+}
+
+# The line as a command that is bound to a key has left it.
+__substrate_key() {
+  \builtin printf '%s\0%s' "${__substrate_rp-0}" "${__substrate_rl-}"
 }
 
 __substrate_variables() {

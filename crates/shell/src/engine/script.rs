@@ -1,5 +1,6 @@
 //! The text sent to the engine, and the reading of what it answers.
 
+use super::bound::{Bound, Then};
 use super::quote;
 
 /// Descriptor numbers the engine uses, out of the way of what people type.
@@ -210,6 +211,32 @@ pub fn line(text: &[u8], run: &Run<'_>, numbers: Numbers) -> Vec<u8> {
     control.push(b'\n');
     control.extend_from_slice(REPORT.as_bytes());
     control
+}
+
+/// The line that runs a command bound to a key: it knows the line that is edited, changes nothing of
+/// the status, and a failure is none of the shell's.
+pub fn key(bound: &Bound, line: &[u8], cursor: usize) -> Vec<u8> {
+    let mut text = b"__substrate_quiet=1 READLINE_LINE=".to_vec();
+    text.extend_from_slice(&quote::ansi_c(line));
+    text.extend_from_slice(format!(" READLINE_POINT={cursor} READLINE_MARK={cursor}\n").as_bytes());
+    match bound.then {
+        Then::Edit => {
+            text.extend_from_slice(b"if {\n");
+            text.extend_from_slice(&bound.command);
+            text.extend_from_slice(b"\n}; then :; fi\n");
+        }
+        Then::Replace | Then::Submit => {
+            text.extend_from_slice(b"if READLINE_LINE=$(\n");
+            text.extend_from_slice(&bound.command);
+            text.extend_from_slice(b"\n); then :; fi\nREADLINE_POINT=${#READLINE_LINE}\n");
+        }
+    }
+    text.extend_from_slice(
+        b"__substrate_rl=${READLINE_LINE-} __substrate_rp=$((${READLINE_POINT:-0}))\n\
+          \\builtin unset -v READLINE_LINE READLINE_POINT READLINE_MARK\n\
+          __substrate_t \"$__substrate_u\"",
+    );
+    text
 }
 
 /// Keeps `$?` and `$_` as the line left them, for the next one.

@@ -123,9 +123,14 @@ __substrate_r() {
   case $__substrate_f in
   0) \builtin return 0 ;;
   2)
-    __substrate_f=4 __substrate_m=h __substrate_n=$__substrate_s
-    __substrate_give_back
-    \builtin . /dev/fd/@WRAPPER@
+    if [[ -n ${__substrate_quiet-} ]]; then
+      # A key was pressed; no line was run that hooks would have to hear of.
+      __substrate_quiet= __substrate_f=4
+    else
+      __substrate_f=4 __substrate_m=h __substrate_n=$__substrate_s
+      __substrate_give_back
+      \builtin . /dev/fd/@WRAPPER@
+    fi
     ;;
   esac
   \builtin trap -p DEBUG >&0

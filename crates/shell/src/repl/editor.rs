@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
+use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ use rustyline::history::{History, SearchDirection};
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{
     Cmd, ColorMode, CompletionType, ConditionalEventHandler, Config, Context, EditMode, Editor,
-    Event, EventContext, EventHandler, ExternalPrinter, Helper, KeyEvent, Modifiers, RepeatCount,
+    Event, EventContext, EventHandler, ExternalPrinter, Helper, KeyCode, KeyEvent, Modifiers,
+    RepeatCount,
 };
 
 use substrate_sys::{process_group, terminal};
@@ -25,14 +27,14 @@ use super::history::SharedHistory;
 use super::keys::{self, Flow};
 use super::prompt::Looks;
 use super::{completion, continuation, words};
-use crate::engine::{Dialect, Engine};
+use crate::engine::{Bound, Dialect, Engine};
 use crate::gate::{self, Gate, Verdict};
 use crate::notice::Announcer;
 
 /// What the editor's callbacks share with the session.
 pub struct Shared<'g> {
     /// The engine.
-    pub engine: RefCell<Engine>,
+    pub engine: Rc<RefCell<Engine>>,
     /// The judge.
     pub gate: RefCell<&'g mut dyn Gate>,
     /// Where the engine stands.
@@ -56,7 +58,7 @@ pub struct Assistant<'s, 'g> {
     painter: RefCell<Painter>,
     judged: RefCell<(String, Option<gate::Hint>)>,
     slow: Cell<bool>,
-    wants_editor: Arc<AtomicBool>,
+    signals: Signals,
 }
 
 /// A suggestion from history, and a note on the verdict.
@@ -82,6 +84,70 @@ pub struct Signals {
     pub wants_editor: Arc<AtomicBool>,
     /// The last word of the line before.
     pub last_word: Arc<Mutex<String>>,
+    /// A key was pressed that a command of the shell is bound to.
+    pub pressed: Arc<Mutex<Option<Pressed>>>,
+}
+
+impl Signals {
+    /// Whether the line was taken from the editor for something else than to be run.
+    fn interrupted(&self) -> bool {
+        self.wants_editor.load(Ordering::SeqCst) || lock(&self.pressed).is_some()
+    }
+
+    /// The key that was pressed, once.
+    pub fn take_pressed(&self) -> Option<Pressed> {
+        lock(&self.pressed).take()
+    }
+}
+
+/// A key that a command is bound to, and the line it was pressed in.
+#[derive(Clone)]
+pub struct Pressed {
+    /// What is to be done.
+    pub bound: Bound,
+    /// The line.
+    pub line: String,
+    /// The cursor, in bytes.
+    pub position: usize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local! {
+    /// The engine, for key bindings: the editor wants them fit for any thread, and uses them on ours.
+    static ENGINE: RefCell<Weak<RefCell<Engine>>> = const { RefCell::new(Weak::new()) };
+}
+
+/// Looks whether the shell has bound a command to a key, which its start-up files may have done and any
+/// line may do.
+struct BoundKeys(Arc<Mutex<Option<Pressed>>>);
+
+impl ConditionalEventHandler for BoundKeys {
+    fn handle(&self, event: &Event, _: RepeatCount, _: bool, at: &EventContext<'_>) -> Option<Cmd> {
+        let Event::KeySeq(keys) = event else {
+            return None;
+        };
+        let [KeyEvent(KeyCode::Char(key), modifiers)] = keys.as_slice() else {
+            return None;
+        };
+        let key = u8::try_from(*key).ok().filter(u8::is_ascii)?;
+        let sent = match *modifiers {
+            Modifiers::CTRL => vec![key & 0x1f],
+            Modifiers::ALT => vec![0x1b, key],
+            _ => return None,
+        };
+        let engine = ENGINE.with_borrow(Weak::upgrade)?;
+        let mut engine = engine.try_borrow_mut().ok()?;
+        let bound = engine.bound().iter().find(|bound| bound.keys == sent)?;
+        *lock(&self.0) = Some(Pressed {
+            bound: bound.clone(),
+            line: at.line().to_owned(),
+            position: at.pos(),
+        });
+        Some(Cmd::AcceptLine)
+    }
 }
 
 /// Makes an editor over the shared state.
@@ -112,7 +178,7 @@ pub fn make<'s, 'g>(
         painter: RefCell::new(painter),
         judged: RefCell::default(),
         slow: Cell::new(false),
-        wants_editor: Arc::clone(&signals.wants_editor),
+        signals: signals.clone(),
     }));
     let printer = process_group::privately(|| editor.create_external_printer());
     if let Ok(mut printer) = printer {
@@ -127,6 +193,11 @@ pub fn make<'s, 'g>(
     editor.bind_sequence(
         KeyEvent::new('.', Modifiers::ALT),
         EventHandler::Conditional(Box::new(LastWord(Arc::clone(&signals.last_word)))),
+    );
+    ENGINE.replace(Rc::downgrade(&shared.engine));
+    editor.bind_sequence(
+        Event::Any,
+        EventHandler::Conditional(Box::new(BoundKeys(Arc::clone(&signals.pressed)))),
     );
     // Stopping and quitting are for programs; at the prompt these keys do nothing.
     editor.bind_sequence(KeyEvent::ctrl('Z'), Cmd::Noop);
@@ -293,7 +364,7 @@ impl Highlighter for Assistant<'_, '_> {
 
 impl Validator for Assistant<'_, '_> {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        if self.wants_editor.load(Ordering::SeqCst) {
+        if self.signals.interrupted() {
             return Ok(ValidationResult::Valid(None));
         }
         let bash = self

@@ -14,6 +14,7 @@ use std::cell::RefCell;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -23,12 +24,12 @@ use substrate_sys::flags;
 use substrate_world::relay::Beside as Aside;
 
 use crate::engine::{
-    Beside, Console, Dialect, Ending, Engine, EngineError, Launcher, Ran, Startup, find_shell,
-    quote,
+    Beside, Console, Dialect, Ending, Engine, EngineError, Launcher, Ran, Startup, Then,
+    find_shell, quote,
 };
 use crate::gate::{Borrowed, Decision, Gate, Outcome, Submission};
 use crate::notice::Announcer;
-use editor::{Shared, Signals};
+use editor::{Pressed, Shared, Signals};
 use highlight::Painter;
 use history::SharedHistory;
 use keys::Keys;
@@ -125,7 +126,7 @@ pub fn run(options: ReplOptions, gate: &mut dyn Gate) -> Result<i32, NotStarted>
     };
     let shared = Shared {
         cwd: RefCell::new(cwd),
-        engine: RefCell::new(engine),
+        engine: Rc::new(RefCell::new(engine)),
         gate,
         shell: RefCell::new(shell),
         looks,
@@ -161,6 +162,7 @@ pub fn run(options: ReplOptions, gate: &mut dyn Gate) -> Result<i32, NotStarted>
         exit_warned: false,
         ends_of_file: 0,
         history_warned: false,
+        initial: None,
     };
     session.note_history(refreshed);
     Ok(session.talk())
@@ -314,6 +316,8 @@ enum Read {
     Line(Vec<u8>),
     /// The line is to be opened in an editor first.
     Edit(Vec<u8>),
+    /// A key was pressed that a command of the shell is bound to; the prompt took this many rows.
+    Pressed(Box<Pressed>, usize),
     Interrupted,
     EndOfFile,
     /// The terminal or the engine is gone.
@@ -397,6 +401,8 @@ struct Session<'s, 'g> {
     exit_warned: bool,
     ends_of_file: u32,
     history_warned: bool,
+    /// What the next line begins with, before and after the cursor.
+    initial: Option<(String, String)>,
 }
 
 impl Session<'_, '_> {
@@ -424,6 +430,7 @@ impl Session<'_, '_> {
                     self.handle(&text)
                 }
                 Read::Edit(text) => self.edit(&text, None),
+                Read::Pressed(pressed, rows) => self.press(&pressed, rows),
                 Read::Interrupted => {
                     self.shared.engine.borrow_mut().set_status(INTERRUPTED);
                     self.run_hooks()
@@ -432,6 +439,44 @@ impl Session<'_, '_> {
                 Read::Lost => self.lost(),
             };
         }
+    }
+
+    /// Runs the command that is bound to a key, where the line was, and goes on with what it made of
+    /// the line. Such commands are part of the shell, as prompt hooks are.
+    fn press(&mut self, pressed: &Pressed, rows: usize) -> Next {
+        let erase = format!("\x1b[{rows}A\r\x1b[J");
+        let terminal = self.console.terminal();
+        let _ = substrate_sys::process_group::write_all(terminal, erase.as_bytes());
+        let line = keys::to_bytes(&pressed.line);
+        let before = pressed.line.get(..pressed.position).unwrap_or_default();
+        let cursor = before.chars().count();
+        let done = attended(&self.shared.gate, |aside| {
+            let mut engine = self.shared.engine.borrow_mut();
+            engine.run_bound(&pressed.bound, &line, cursor, &mut self.console, aside)
+        });
+        let (line, cursor) = match done {
+            Ok(Ok(done)) => done,
+            Ok(Err(ending)) => return self.engine_ended(ending),
+            Err(_) => return self.engine_ended(Ending::Killed(0)),
+        };
+        if pressed.bound.then == Then::Submit && !line.is_empty() {
+            let _ = writeln!(io::stderr(), "{}", String::from_utf8_lossy(&line));
+            return Next::Line(line);
+        }
+        let (line, cursor) = match pressed.bound.then {
+            // Nothing was chosen.
+            Then::Replace | Then::Submit if line.is_empty() => {
+                (pressed.line.clone(), before.chars().count())
+            }
+            _ => (keys::to_text(&line), cursor),
+        };
+        let at = line
+            .char_indices()
+            .nth(cursor)
+            .map_or(line.len(), |(at, _)| at);
+        let (left, right) = line.split_at(at);
+        self.initial = Some((left.to_owned(), right.to_owned()));
+        Next::Prompt
     }
 
     /// A line that was typed: history expansion and `fc` first, then the path of every line.
@@ -930,7 +975,10 @@ impl Session<'_, '_> {
                     ended: ended.as_ref().map(AsFd::as_fd),
                     output: output.as_ref().map(AsFd::as_fd),
                 };
-                let line = keys.feed(&self.console, watched, &modes, || editor.readline(&prompt));
+                let (left, right) = self.initial.take().unwrap_or_default();
+                let line = keys.feed(&self.console, watched, &modes, || {
+                    editor.readline_with_initial(&prompt, (&left, &right))
+                });
                 // Keys for a program with a terminal of its own stay as they are until it gets them.
                 if !self.shared.engine.borrow().has_own_terminal() {
                     self.console.restore();
@@ -938,7 +986,13 @@ impl Session<'_, '_> {
                 if keys.flow().is_lost() {
                     return Read::Lost;
                 }
+                let pressed = signals.take_pressed().map(Box::new);
                 match line.unwrap_or(Err(ReadlineError::Eof)) {
+                    Ok(line) if let Some(pressed) = pressed => {
+                        let columns = self.console.size().map_or(80, |size| size.columns);
+                        let rows = rows(&format!("{}{line}", prompt.0), columns.into());
+                        Read::Pressed(pressed, rows)
+                    }
                     Ok(line) if signals.wants_editor.load(Ordering::SeqCst) => {
                         Read::Edit(keys::to_bytes(&line))
                     }
@@ -965,6 +1019,13 @@ fn to_line_start(console: &Console, looks: Looks) {
     let mark = if looks.unicode { "\u{23ce}" } else { "%" };
     let text = format!("{}{}\r", looks.paint("2", mark), " ".repeat(columns - 1));
     let _ = substrate_sys::process_group::write_all(console.terminal(), text.as_bytes());
+}
+
+/// How many rows a text takes on the screen.
+fn rows(text: &str, columns: usize) -> usize {
+    let wide = columns.max(1);
+    let row = |line: &str| line.chars().count() / wide + 1;
+    text.split('\n').map(row).sum()
 }
 
 /// The editing style that the environment or the inputrc asks for.
