@@ -281,6 +281,11 @@ impl Dialog<'_> {
             }
         }
         while interrupts.next()?.is_some() {}
+        // The menu is gone; what was answered stays on the screen.
+        let named = CHOICES.iter().find(|(_, answer)| *answer == given.answer);
+        if let Some((name, _)) = named {
+            screen.say(&format!("Answer: {name}\n"))?;
+        }
         Ok(given)
     }
 
