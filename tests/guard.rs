@@ -370,12 +370,15 @@ fn debuggers_work_where_the_policy_lets_them() {
 fn missing_programs_and_failing_starts_stay_what_they_are() {
     let rig = Rig::new(RULES, None);
     let line = "no-such-program; echo $?; ./victim; echo $?; /etc/passwd; echo $?; \
-                python3 -c 'import subprocess; subprocess.run([\"also-not-there\"])' 2>&1 | tail -1";
+                python3 -c 'import subprocess; subprocess.run([\"also-not-there\"])' 2>&1 | tail -1; \
+                ln -s /usr/bin linked; \
+                python3 -c 'import subprocess; subprocess.run([\"linked/not-there\"])' 2>&1 | tail -1";
     let output = rig.run(line);
     let text = String::from_utf8_lossy(&output.stdout);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(&lines[..3], ["127", "126", "126"], "{output:?}");
     assert!(lines[3].starts_with("FileNotFoundError"), "{text}");
+    assert!(lines[4].starts_with("FileNotFoundError"), "{text}");
 }
 
 #[test]

@@ -63,11 +63,7 @@ const RESET: [libc::c_int; 11] = [
 pub fn spawn(mut command: Command, placement: &Placement<'_>) -> io::Result<i32> {
     let foreground = placement.foreground_of.map(|fd| fd.as_raw_fd());
     let session = placement.session_on.map(|fd| fd.as_raw_fd());
-    let descriptors: Vec<(RawFd, RawFd)> = placement
-        .descriptors
-        .iter()
-        .map(|(fd, number)| (fd.as_raw_fd(), *number))
-        .collect();
+    let (descriptors, _moved) = out_of_the_way(&placement.descriptors)?;
     let place = move || -> io::Result<()> {
         crate::fdlimit::restore();
         // SAFETY: between fork and exec only async-signal-safe calls are made, on plain integers
@@ -135,10 +131,7 @@ pub fn spawn_on(
         all.chain([std::ptr::null()]).collect()
     };
     let (argv, env) = (pointers(program.argv), pointers(program.env));
-    let descriptors: Vec<(RawFd, RawFd)> = descriptors
-        .iter()
-        .map(|(fd, number)| (fd.as_raw_fd(), *number))
-        .collect();
+    let (descriptors, _moved) = out_of_the_way(descriptors)?;
     let mut place = Place {
         path: program.path.as_ptr(),
         argv: argv.as_ptr(),
@@ -203,6 +196,27 @@ unsafe fn default_signals() {
         libc::sigemptyset(&raw mut none);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
     }
+}
+
+/// Descriptors and the numbers they get, none of which lies where another one goes: the terminal would
+/// take the place of the channel that a shell is to read. What had to move lives as long as the second
+/// part of the answer.
+fn out_of_the_way(
+    descriptors: &[(BorrowedFd<'_>, RawFd)],
+) -> io::Result<(Vec<(RawFd, RawFd)>, Vec<OwnedFd>)> {
+    let taken = |fd: RawFd| descriptors.iter().any(|(_, number)| *number == fd);
+    let mut moved: Vec<OwnedFd> = Vec::new();
+    let mut all = Vec::new();
+    for (fd, number) in descriptors {
+        let mut source = fd.as_raw_fd();
+        while source != *number && taken(source) {
+            let other = fd.try_clone_to_owned()?;
+            source = other.as_raw_fd();
+            moved.push(other);
+        }
+        all.push((source, *number));
+    }
+    Ok((all, moved))
 }
 
 /// Gives descriptors their numbers, open for the program.
@@ -497,5 +511,31 @@ mod tests {
         let ended = pidfd(process).unwrap();
         assert_eq!(readable(&[ended.as_fd()], None).unwrap(), [true]);
         assert_eq!(change_of(process, true).unwrap(), Some(Change::Exited(7)));
+    }
+
+    #[test]
+    fn descriptors_that_go_where_another_lies_arrive_all_the_same() {
+        let given = |text: &str| {
+            let (from, mut to) = io::pipe().unwrap();
+            io::Write::write_all(&mut to, text.as_bytes()).unwrap();
+            from
+        };
+        let (one, two) = (given("one"), given("two"));
+        let (first, second) = (one.as_raw_fd(), two.as_raw_fd());
+        let mut command = Command::new("/bin/sh");
+        command.args([
+            "-c",
+            "[ \"$(cat /dev/fd/$1 /dev/fd/$2)\" = twoone ]",
+            "sh",
+            &first.to_string(),
+            &second.to_string(),
+        ]);
+        let placement = Placement {
+            foreground_of: None,
+            session_on: None,
+            descriptors: vec![(one.as_fd(), second), (two.as_fd(), first)],
+        };
+        let process = spawn(command, &placement).unwrap();
+        assert_eq!(change_of(process, true).unwrap(), Some(Change::Exited(0)));
     }
 }

@@ -259,10 +259,22 @@ impl Finder<'_> {
             }
             Err(error) => error.raw_os_error().unwrap_or(0),
         };
-        // Through a link it may be one of `/proc`, which says other things to us than to them.
+        // A link on the way may lead through `/proc`, which says other things to us than to them. Where
+        // the directory is found all the same, as `/sbin` is on most machines, only the last name counts.
+        let without_links =
+            || open(Links::Refuse).is_err_and(|error| error.raw_os_error() == Some(errno));
+        let not_in_directory = || {
+            let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+                return false;
+            };
+            let root = self.view.root.as_fd();
+            openat2::in_root(root, directory.as_os_str(), Links::Follow).is_ok_and(|directory| {
+                at::stat(directory, name).is_err_and(|error| error.raw_os_error() == Some(ENOENT))
+            })
+        };
         let certain = matches!(errno, ENOENT | ENOTDIR)
             && !path.starts_with("/proc")
-            && open(Links::Refuse).is_err_and(|error| error.raw_os_error() == Some(errno));
+            && (without_links() || (errno == ENOENT && not_in_directory()));
         if certain {
             Found::Missing(errno)
         } else {
