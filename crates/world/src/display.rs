@@ -16,6 +16,10 @@ const CURSOR: u16 = 25;
 /// Longer sequences are none of those that are looked for.
 const LONGEST: usize = 64;
 
+/// Ends whatever string or sequence was left open, which would swallow the question, and undoes
+/// what would hide it: character sets, colours, insertion, a scrolling region, rows that do not wrap.
+const FIT: &str = "\x18\x1b\\\x0f\x1b(B\x1b[0m\x1b[4l\x1b[?6l\x1b[?7h\x1b[r";
+
 /// Follows what is shown on a terminal.
 #[derive(Debug, Default)]
 pub struct Display {
@@ -98,10 +102,11 @@ impl Display {
     /// What makes the terminal fit for a question. On a screen of its own the program's picture
     /// gives way; it is drawn anew later.
     pub fn plain(&self) -> Vec<u8> {
-        let mut text = String::new();
-        if self.other_screen {
-            text.push_str("\x1b[r\x1b[0m\x1b(B\x1b[H\x1b[2J");
-        }
+        let mut text = String::from(FIT);
+        text.push_str(match self.other_screen {
+            true => "\x1b[H\x1b[2J",
+            false => "\x1b[999;1H\r\n",
+        });
         if self.cursor_hidden {
             text.push_str("\x1b[?25h");
         }
@@ -153,7 +158,10 @@ mod tests {
     #[test]
     fn what_was_switched_on_is_switched_off_and_on_again() {
         let mut display = Display::default();
-        assert_eq!(display.plain(), b"");
+        let plain = String::from_utf8(display.plain()).unwrap();
+        assert!(plain.starts_with("\x18\x1b\\"), "an open string ends");
+        assert!(plain.contains("\x1b[0m") && plain.contains("\x1b(B") && plain.contains("\x1b[r"));
+        assert!(plain.ends_with("\x1b[999;1H\r\n"), "on a row of its own");
         assert_eq!(display.again(), b"");
         display.saw(b"text\x1b[?1049h\x1b[1;24r\x1b[?1h\x1b=\x1b[?2004;1006h\x1b[?25l");
         let plain = String::from_utf8(display.plain()).unwrap();
@@ -162,7 +170,7 @@ mod tests {
         let again = String::from_utf8(display.again()).unwrap();
         assert!(again.ends_with("\x1b[?1h\x1b[?2004h\x1b[?1006h\x1b[?25l"));
         display.saw(b"\x1b[?1006;2004l\x1b[?1l\x1b[?25h\x1b[?1049l");
-        assert_eq!(display.plain(), b"");
+        assert_eq!(display.plain(), Display::default().plain());
     }
 
     #[test]

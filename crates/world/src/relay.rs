@@ -15,6 +15,9 @@ use crate::display::{self, Display};
 /// Most bytes that wait for a command which does not read.
 const WAITING: usize = 64 * 1024;
 
+/// Most looks at what was printed before a question: more than a terminal holds.
+const SHOWN_FIRST: usize = 64;
+
 /// Signals that are meant for the command and reach us instead: it is in a session of its own.
 const FORWARDED: [i32; 6] = [
     signals::HANGUP,
@@ -305,8 +308,12 @@ impl Outside<'_> {
 
     /// Lets somebody else have our terminal as it was before, and the command its own again.
     fn give_way(&mut self, tap: &mut dyn FnMut(&[u8]), call: &mut dyn FnMut()) {
-        // What led to this is shown first.
-        while self.show(tap) == Shown::Some {}
+        // What led to this is shown first, but nobody can put the question off by printing.
+        for _ in 0..SHOWN_FIRST {
+            if self.show(tap) != Shown::Some {
+                break;
+            }
+        }
         let _ = poll::write_all(self.screen, &self.display.plain());
         if let Some(keys) = self.keys.as_mut() {
             keys.give_back();

@@ -891,13 +891,19 @@ impl Engine {
             return;
         };
         let mut buffer = [0_u8; 64 * 1024];
-        while let Ok(ready) = process_group::readable(&[pty.master.as_fd()], Some(Duration::ZERO)) {
+        // More than a terminal holds, so whatever has ended is shown whole; whoever prints without end
+        // must not keep keys, questions and time limits waiting.
+        let mut left = 256 * 1024_usize;
+        while left > 0
+            && let Ok(ready) = process_group::readable(&[pty.master.as_fd()], Some(Duration::ZERO))
+        {
             if ready.first() != Some(&true) {
                 break;
             }
             match process_group::read(&pty.master, &mut buffer) {
                 Ok(0) | Err(_) => break,
                 Ok(count) => {
+                    left = left.saturating_sub(count);
                     let text = buffer.get(..count).unwrap_or_default();
                     self.display.saw(text);
                     if let Some(Tap(hear)) = self.tap.as_ref().filter(|_| self.running) {
