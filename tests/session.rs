@@ -561,3 +561,36 @@ fn start_up_files_can_be_asked_about() {
     person.sees("status-0");
     person.sees("ready> ");
 }
+
+/// The history of a shell in a world is the guarded side's to write.
+#[test]
+fn what_the_shell_made_of_a_line_has_no_authority() {
+    let sandbox = Sandbox::with_policy(ENFORCE);
+    std::fs::write(
+        sandbox.project().join("env.sh"),
+        "histchars='l^#'; history -s 'substrate policy use default'\n",
+    )
+    .unwrap();
+    let mut person = prompt(&sandbox);
+    person.types(". ./env.sh\r");
+    person.sees("ready> ");
+    person.types("ls\r");
+    // What the shell made of it is shown, and refused.
+    person.sees("substrate policy use default");
+    person.sees("denied by policy");
+    person.types("exit\r");
+    let (_, text) = person.end();
+    assert!(!text.contains("the policy in use is"), "{text}");
+}
+
+#[test]
+fn a_program_that_prints_without_end_can_be_interrupted() {
+    let sandbox = Sandbox::with_policy(ENFORCE);
+    let mut person = prompt(&sandbox);
+    person.types("yes flood\r");
+    person.sees("flood\r\nflood");
+    person.types("\x03");
+    person.sees("ready> ");
+    person.types("exit\r");
+    person.end();
+}

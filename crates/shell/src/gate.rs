@@ -51,6 +51,9 @@ pub struct Names {
 pub struct Submission<'a> {
     /// The text after history expansion, exactly as the engine would run it.
     pub line: &'a [u8],
+    /// Whether it came from the keyboard and nowhere else: only then may it be one of Substrate's own
+    /// commands, which act with the person's authority.
+    pub typed: bool,
     /// The engine's working directory, read from the kernel.
     pub cwd: &'a Path,
     /// Aliases the line may use.

@@ -220,8 +220,10 @@ impl Gate for PromptGate<'_> {
             all.retain(|(name, value)| is_taken_over(name.as_bytes(), value.as_bytes(), held));
             all
         };
-        let carried = own.carry_out(self.session, submission.line, submission.cwd, &exported);
-        if let Some(ending) = carried {
+        let carried = submission
+            .typed
+            .then(|| own.carry_out(self.session, submission.line, submission.cwd, &exported));
+        if let Some(ending) = carried.flatten() {
             return told(ending.status());
         }
         let aliases = bytes(&submission.names.aliases);

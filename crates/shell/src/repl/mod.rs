@@ -29,6 +29,7 @@ use crate::engine::{
 };
 use crate::gate::{Borrowed, Decision, Gate, Outcome, Submission};
 use crate::notice::Announcer;
+use crate::visible::visible;
 use editor::{Pressed, Shared, Signals};
 use highlight::Painter;
 use history::SharedHistory;
@@ -163,6 +164,7 @@ pub fn run(options: ReplOptions, gate: &mut dyn Gate) -> Result<i32, NotStarted>
         ends_of_file: 0,
         history_warned: false,
         initial: None,
+        typed: false,
     };
     session.note_history(refreshed);
     Ok(session.talk())
@@ -178,6 +180,12 @@ fn terminal() -> Option<OwnedFd> {
         .write(true)
         .open("/dev/tty");
     tty.ok().map(OwnedFd::from)
+}
+
+/// Text that the shell made of a line, row by row, with nothing in it that a terminal would act on.
+fn shown(text: &[u8]) -> String {
+    let rows: Vec<String> = text.split(|&byte| byte == b'\n').map(visible).collect();
+    rows.join("\n")
 }
 
 fn say(text: &str) {
@@ -403,6 +411,9 @@ struct Session<'s, 'g> {
     history_warned: bool,
     /// What the next line begins with, before and after the cursor.
     initial: Option<(String, String)>,
+    /// Whether every byte of the line in hand came from the keyboard. What the engine had a hand in
+    /// (its history, key bindings, an editor) never carries the person's authority.
+    typed: bool,
 }
 
 impl Session<'_, '_> {
@@ -413,8 +424,12 @@ impl Session<'_, '_> {
         loop {
             let read = match next {
                 Next::End(status) => return status,
-                Next::Line(text) => Read::Line(text),
+                Next::Line(text) => {
+                    self.typed = false;
+                    Read::Line(text)
+                }
                 Next::Prompt => {
+                    self.typed = self.initial.is_none();
                     let refreshed = self.reader.history().refresh();
                     self.note_history(refreshed);
                     self.options.announcer.set_editing(true);
@@ -460,7 +475,7 @@ impl Session<'_, '_> {
             Err(_) => return self.engine_ended(Ending::Killed(0)),
         };
         if pressed.bound.then == Then::Submit && !line.is_empty() {
-            let _ = writeln!(io::stderr(), "{}", String::from_utf8_lossy(&line));
+            let _ = writeln!(io::stderr(), "{}", shown(&line));
             return Next::Line(line);
         }
         let (line, cursor) = match pressed.bound.then {
@@ -514,6 +529,7 @@ impl Session<'_, '_> {
         let (console, shared) = (&self.console, self.shared);
         let submission = Submission {
             line: text,
+            typed: self.typed,
             cwd: &cwd,
             names: &names,
             functions: &|| shared.engine.borrow_mut().functions(),
@@ -770,7 +786,8 @@ impl Session<'_, '_> {
         };
         let expanded = expanded.strip_suffix(b"\n").unwrap_or(expanded);
         if expanded != text {
-            let _ = writeln!(io::stderr(), "{}", String::from_utf8_lossy(expanded));
+            self.typed = false;
+            let _ = writeln!(io::stderr(), "{}", shown(expanded));
         }
         Ok(expanded.to_vec())
     }
@@ -840,7 +857,7 @@ impl Session<'_, '_> {
             recalled = recalled.replacen(old, new, 1);
         }
         if again {
-            let _ = writeln!(io::stderr(), "{recalled}");
+            let _ = writeln!(io::stderr(), "{}", shown(recalled.as_bytes()));
             return Some(Next::Line(recalled.into_bytes()));
         }
         Some(self.edit(recalled.as_bytes(), editor.as_deref()))
@@ -881,6 +898,7 @@ impl Session<'_, '_> {
         };
         command.push(b' ');
         command.extend_from_slice(&quote::single(inside.as_os_str().as_encoded_bytes()));
+        self.typed = false;
         let next = self.judge_and_run(&command);
         let failed = self.shared.engine.borrow().report().status != 0;
         let saved = read_back(&path).unwrap_or_default();
@@ -892,7 +910,7 @@ impl Session<'_, '_> {
         if saved.is_empty() {
             return Next::Prompt;
         }
-        let _ = writeln!(io::stderr(), "{}", String::from_utf8_lossy(&saved));
+        let _ = writeln!(io::stderr(), "{}", shown(&saved));
         Next::Line(saved)
     }
 
