@@ -366,6 +366,42 @@ fn debuggers_work_where_the_policy_lets_them() {
     );
 }
 
+/// A line that is one command, and the program of `run`, are started by Substrate itself.
+#[test]
+fn the_command_that_a_world_is_made_for_is_judged_like_any_other() {
+    let ways = [
+        ("cp \"$(command -v rm)\" x", vec!["./x", "-rf", "victim"]),
+        ("ln -s \"$(command -v rm)\" y", vec!["./y", "-rf", "victim"]),
+        (
+            "printf '#!%s -rf\\n' \"$(readlink -f \"$(command -v rm)\")\" > z; chmod 755 z",
+            vec!["./z", "victim"],
+        ),
+    ];
+    for (rules, survives) in [(NO_RULES, false), (RULES, true)] {
+        for (set_up, words) in &ways {
+            for run in [false, true] {
+                let rig = Rig::new(rules, None);
+                let made = Command::new("sh")
+                    .args(["-c", set_up])
+                    .current_dir(rig.sandbox.project())
+                    .status();
+                assert!(made.unwrap().success());
+                let output = if run {
+                    let mut command = rig.sandbox.substrate();
+                    command.args(["run", "--"]).args(words);
+                    command.output().unwrap()
+                } else {
+                    rig.run(&words.join(" "))
+                };
+                assert_eq!(rig.survives(), survives, "{words:?} {run} {output:?}");
+                if survives {
+                    assert_eq!(output.status.code(), Some(126), "{output:?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn missing_programs_and_failing_starts_stay_what_they_are() {
     let rig = Rig::new(RULES, None);

@@ -1,6 +1,6 @@
 //! The path of a line that is run once: `-c`, a script, `run -- ARGV`.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -11,7 +11,7 @@ use substrate_command::{is_builtin, is_keyword};
 use substrate_policy::terms::Place;
 use substrate_sys::environment;
 use substrate_sys::supervise::{self, Ending, Program};
-use substrate_trace::{Completion, Event, RuleRef, SpanInfo, command_line};
+use substrate_trace::{Completion, Event, Mode, RuleRef, SpanInfo, command_line};
 
 use crate::approval;
 use crate::contained::{self, Contained};
@@ -125,6 +125,12 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
         let program = Path::new(OsStr::from_bytes(target.path.as_bytes()));
         recording::circumstances(session, &evaluation, program, &mut span);
     }
+    let target = match terms.place {
+        Place::Isolated(_) | Place::Session(_) if evaluation.policy.mode == Mode::Enforce => {
+            target.put_to_the_guard()
+        }
+        _ => target,
+    };
     let (spec, isolated) = match &terms.place {
         Place::Direct => return direct(session, &target, &evaluation, span, before),
         Place::Isolated(spec) => (spec.as_ref(), true),
@@ -227,6 +233,24 @@ struct Target {
     path: CString,
     argv: Vec<CString>,
     shown: String,
+    /// It is the shell that we chose, and not a program that the job names.
+    own_shell: bool,
+}
+
+impl Target {
+    /// The same, started by a shell of ours: the guard of a world does not look at the first start, which
+    /// is our own, and whatever a job names may be a copy, a link or a script of what a rule is about.
+    fn put_to_the_guard(self) -> Target {
+        if self.own_shell || self.argv.is_empty() {
+            return self;
+        }
+        let words = [c"sh", c"-c", c"exec \"$@\"", c"sh"].map(CStr::to_owned);
+        Target {
+            path: c"/bin/sh".to_owned(),
+            argv: words.into_iter().chain(self.argv).collect(),
+            ..self
+        }
+    }
 }
 
 type Refusal = (i32, String);
@@ -337,7 +361,11 @@ impl Job {
             }
             Job::Argv(words) => argv.extend(words.iter().cloned()),
         }
-        target(&path, &argv)
+        let shell = target(&path, &argv)?;
+        Ok(Target {
+            own_shell: true,
+            ..shell
+        })
     }
 }
 
@@ -432,6 +460,7 @@ fn target(path: &Path, argv: &[OsString]) -> Result<Target, Refusal> {
             .map(|word| c_string(word))
             .collect::<Result<_, _>>()?,
         shown: path.display().to_string(),
+        own_shell: false,
     })
 }
 
