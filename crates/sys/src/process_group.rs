@@ -108,7 +108,7 @@ struct Place {
     env: *const *const libc::c_char,
     cwd: *const libc::c_char,
     terminal: RawFd,
-    descriptors: *const (RawFd, RawFd),
+    descriptors: *const Handed,
     count: usize,
     error: i32,
 }
@@ -198,12 +198,15 @@ unsafe fn default_signals() {
     }
 }
 
+/// A descriptor, and the number that it gets.
+type Handed = (RawFd, RawFd);
+
 /// Descriptors and the numbers they get, none of which lies where another one goes: the terminal would
 /// take the place of the channel that a shell is to read. What had to move lives as long as the second
 /// part of the answer.
 fn out_of_the_way(
     descriptors: &[(BorrowedFd<'_>, RawFd)],
-) -> io::Result<(Vec<(RawFd, RawFd)>, Vec<OwnedFd>)> {
+) -> io::Result<(Vec<Handed>, Vec<OwnedFd>)> {
     let taken = |fd: RawFd| descriptors.iter().any(|(_, number)| *number == fd);
     let mut moved: Vec<OwnedFd> = Vec::new();
     let mut all = Vec::new();
@@ -220,7 +223,7 @@ fn out_of_the_way(
 }
 
 /// Gives descriptors their numbers, open for the program.
-fn hand_over(descriptors: &[(RawFd, RawFd)]) -> io::Result<()> {
+fn hand_over(descriptors: &[Handed]) -> io::Result<()> {
     for (source, number) in descriptors {
         // SAFETY: plain integers; async-signal-safe.
         let done = unsafe {
