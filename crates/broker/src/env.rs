@@ -95,9 +95,10 @@ const DISPLAY: [&str; 7] = [
     "TZ",
 ];
 
-/// Editors and pagers that do nothing but show and edit what they are given.
-const TOOLS: [&[u8]; 14] = [
-    b"vi", b"vim", b"nvim", b"nano", b"emacs", b"mg", b"micro", b"hx", b"joe", b"mcedit", b"less",
+/// Editors and pagers that do nothing but show and edit what they are given; one that starts what the
+/// directory around it says is none.
+const TOOLS: [&[u8]; 13] = [
+    b"vi", b"vim", b"nvim", b"nano", b"emacs", b"mg", b"micro", b"joe", b"mcedit", b"less",
     b"more", b"most", b"cat",
 ];
 

@@ -102,7 +102,15 @@ impl Analyser<'_> {
             b"source" | b"." => {
                 findings.output = None;
                 if let Some(file) = operands().first() {
-                    self.source_file(file, &operands()[1..], findings);
+                    let input = file
+                        .value()
+                        .is_some_and(|path| matches!(path, b"/dev/stdin" | b"/dev/fd/0"));
+                    if input && place.input.fed {
+                        let positional = Some(operands()[1..].to_vec());
+                        self.run_flow(&place.input, true, positional, findings);
+                    } else {
+                        self.source_file(file, &operands()[1..], findings);
+                    }
                 }
             }
             b"trap" => {
