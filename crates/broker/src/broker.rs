@@ -26,7 +26,7 @@ use crate::home::{Home, bytes};
 use crate::moment::Moment;
 use crate::policies::{Held, Note, Policies, PolicyInfo, State};
 use crate::process::{Identity, Stat};
-use crate::profile::Profile;
+use crate::profile::{self, Profile};
 use crate::state_file::{StateError, now};
 use crate::trust::Trust;
 use crate::world_terms::{uses_worlds, world_spec};
@@ -475,7 +475,15 @@ impl Broker {
         start: Option<Start<'_>>,
     ) -> Evaluation {
         let state = self.state();
-        let profiles_of = |directory: &Path| Rc::new(ground::profiles_of(directory));
+        let profiles_of = |directory: &Path| {
+            Rc::new(match start {
+                // The kernel said where it happens, which is no link.
+                Some(_) if directory == request.cwd => {
+                    profile::find(directory).into_iter().collect()
+                }
+                _ => ground::profiles_of(directory),
+            })
+        };
         let decided = self.decide(request, &state, facts, start, &profiles_of);
         let would = decided
             .would()

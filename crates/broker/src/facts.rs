@@ -225,9 +225,13 @@ fn canonicalize(path: &Path) -> io::Result<PathBuf> {
     let mut rest = backwards(path);
     let mut links = 0;
     while let Some(name) = rest.pop() {
-        // The root stays where it is, and a parent is the parent of what was resolved so far.
+        // The root is no link and has no parent; a parent is that of what was resolved so far.
         if name == ".." {
             real.pop();
+            continue;
+        }
+        if name == "/" {
+            real = PathBuf::from("/");
             continue;
         }
         real.push(&name);

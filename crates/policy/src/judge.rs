@@ -159,12 +159,7 @@ fn command_reasons(
     reasons: &mut Vec<Reason>,
 ) {
     let settings = policy.settings();
-    let view = command.view(
-        invocation,
-        line,
-        facts,
-        candidates.iter().any(speaks_of_paths),
-    );
+    let view = command.view(invocation, line, facts, Meant::by(candidates));
     let first = |list: List| {
         let fit = match list {
             List::Denied | List::Ask | List::Isolated => Fit::Generous,
@@ -248,7 +243,7 @@ pub fn unapproved(policy: &Policy, line: &Line, facts: &dyn Facts) -> Vec<Reason
         let command = Command::look(invocation, program, facts);
         let approved = command.as_ref().is_some_and(|command| {
             let candidates = rules.candidates(&command.names()).unwrap_or_default();
-            let view = command.view(invocation, line, facts, true);
+            let view = command.view(invocation, line, facts, Meant::ANYTHING);
             command.starts_nothing(line)
                 || candidates
                     .iter()
@@ -276,7 +271,7 @@ pub fn covers(stage: &Stage, line: &Line, index: usize, facts: &dyn Facts) -> bo
         .first()
         .and_then(|program| Command::look(invocation, program, facts));
     command.is_some_and(|command| {
-        let view = command.view(invocation, line, facts, true);
+        let view = command.view(invocation, line, facts, Meant::ANYTHING);
         stage.fits(&view, Fit::Strict, facts)
     })
 }
@@ -315,7 +310,7 @@ fn pipeline_reasons(line: &Line, rules: &[Rule], facts: &dyn Facts, reasons: &mu
                 stage.pipeline,
                 stage.index,
                 index,
-                command.view(invocation, line, facts, true),
+                command.view(invocation, line, facts, Meant::ANYTHING),
             ));
         }
     }
@@ -350,13 +345,34 @@ fn pipeline_reasons(line: &Line, rules: &[Rule], facts: &dyn Facts, reasons: &mu
     }
 }
 
+/// What the rules for a command look at; finding out what they do not look at would take time.
+#[derive(Clone, Copy)]
+struct Meant {
+    paths: bool,
+    strictly: bool,
+}
+
+impl Meant {
+    const ANYTHING: Meant = Meant {
+        paths: true,
+        strictly: true,
+    };
+
+    fn by(rules: &[Rule]) -> Meant {
+        let permits = [List::Allowed, List::AutoApprove].map(List::number);
+        Meant {
+            paths: rules.iter().any(speaks_of_paths),
+            strictly: rules.iter().any(|rule| permits.contains(&rule.list)),
+        }
+    }
+}
+
 /// A command's program, looked up.
 struct Command<'a> {
     typed: &'a [u8],
     /// What was typed as a path, in normal form.
     path: Option<Vec<u8>>,
     resolved: Option<Vec<u8>>,
-    by_name: bool,
     cwd: Option<Vec<u8>>,
 }
 
@@ -366,9 +382,6 @@ impl<'a> Command<'a> {
         let typed = program.value()?;
         let cwd = judge_effects::directory(&invocation.cwd, facts);
         let resolved = facts.program(typed, cwd.as_deref().unwrap_or(facts.cwd()));
-        let by_name = !typed.contains(&b'/')
-            || (resolved.is_some()
-                && facts.program(paths::base_name(typed), facts.cwd()) == resolved);
         let path = typed
             .contains(&b'/')
             .then(|| paths::absolute(cwd.as_deref().unwrap_or(facts.cwd()), typed));
@@ -376,9 +389,14 @@ impl<'a> Command<'a> {
             typed,
             path,
             resolved,
-            by_name,
             cwd,
         })
+    }
+
+    /// Whether the plain name would have started the same program.
+    fn by_name(&self, facts: &dyn Facts) -> bool {
+        let found = || facts.program(paths::base_name(self.typed), facts.cwd());
+        self.path.is_none() || (self.resolved.is_some() && found() == self.resolved)
     }
 
     /// Builtins and functions of the line run inside the shell.
@@ -403,7 +421,7 @@ impl<'a> Command<'a> {
         invocation: &'v Invocation,
         line: &Line,
         facts: &dyn Facts,
-        with_paths: bool,
+        meant: Meant,
     ) -> View<'v> {
         let args = &invocation.args;
         let mut subcommands = args.subcommands.iter();
@@ -418,7 +436,7 @@ impl<'a> Command<'a> {
                     None
                 };
                 Some(Operand {
-                    forms: self.forms(word, canonical, facts, with_paths),
+                    forms: self.forms(word, canonical, facts, meant.paths),
                     prefix: (!word.is_literal()).then(|| word.known_prefix()),
                     maybe_value: operand.maybe_value,
                 })
@@ -433,7 +451,7 @@ impl<'a> Command<'a> {
                 .chain(self.path.is_some().then_some(self.typed))
                 .chain(self.path.as_deref())
                 .collect(),
-            by_name: self.by_name,
+            by_name: meant.strictly && self.by_name(facts),
             options: args
                 .options
                 .iter()

@@ -79,6 +79,17 @@ impl Listener {
         }
     }
 
+    /// Whether a call waits to be received.
+    pub fn has_call(&self) -> bool {
+        let mut entry = libc::pollfd {
+            fd: self.fd.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: the pointer and count describe `entry`.
+        unsafe { libc::poll(&raw mut entry, 1, 0) == 1 && entry.revents & libc::POLLIN != 0 }
+    }
+
     /// Takes the next call; `None` when its caller has died meanwhile.
     pub fn receive(&self) -> io::Result<Option<Call>> {
         // SAFETY: an all-zero notification is what the kernel asks for.

@@ -43,7 +43,9 @@ impl Tracee {
             signal: 0,
             here: PhantomData,
         };
-        // One stop is certain then: at the exec, or on the way back from one that failed.
+        // One stop is certain then: at the exec, or on the way back from one that failed. Asked for
+        // after the exec was let go on, it would find this thread runnable beside the tracee, which
+        // the kernel then moves to another processor first.
         request(libc::PTRACE_INTERRUPT, thread, 0)?;
         Ok(tracee)
     }
@@ -80,6 +82,23 @@ impl Tracee {
                 _ => Stop::NoExec,
             });
         }
+    }
+
+    /// Where the words of its new program begin, while it is stopped at an exec: the kernel puts
+    /// their number on top of the stack and an array of them below.
+    pub fn words(&self) -> io::Result<u64> {
+        let mut info = std::mem::MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
+        let size = size_of::<libc::ptrace_syscall_info>();
+        // SAFETY: the kernel writes no more than `size` bytes to `info`, for which zero is valid.
+        let (rc, info) = unsafe {
+            let request = libc::PTRACE_GET_SYSCALL_INFO;
+            let rc = libc::ptrace(request, self.thread, size, info.as_mut_ptr());
+            (rc, info.assume_init())
+        };
+        if rc < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(info.stack_pointer + size_of::<usize>() as u64)
     }
 
     /// Lets a stopped tracee run on, unwatched.

@@ -184,7 +184,7 @@ impl Asked {
         };
         let path = memory::string(call.thread, path, PATH_LIMIT).map_err(unread(ENAMETOOLONG))?;
         let argv = memory::strings(call.thread, array, ARGUMENTS_LIMIT).map_err(unread(E2BIG))?;
-        let mut argv: Vec<OsString> = argv.into_iter().map(OsString::from_vec).collect();
+        let mut argv = os_strings(argv);
         if argv.is_empty() {
             // The kernel puts an empty name where there is none.
             argv.push(OsString::new());
@@ -196,6 +196,20 @@ impl Asked {
             flags,
         })
     }
+}
+
+/// The words of a process, which lie at this address.
+pub(super) fn words(process: i32, at: u64) -> io::Result<Vec<OsString>> {
+    let words = memory::strings(process, at, ARGUMENTS_LIMIT);
+    words.map(os_strings).map_err(|error| match error {
+        ReadError::Fault => io::Error::from_raw_os_error(EFAULT),
+        ReadError::TooLong => io::Error::from_raw_os_error(E2BIG),
+        ReadError::Refused(error) => error,
+    })
+}
+
+fn os_strings(words: Vec<Vec<u8>>) -> Vec<OsString> {
+    words.into_iter().map(OsString::from_vec).collect()
 }
 
 /// Where the file of a start is.

@@ -115,6 +115,8 @@ struct Shared {
     workers: AtomicUsize,
     idle: AtomicUsize,
     asking: AtomicUsize,
+    /// Starts for which another worker is to stand ready.
+    crowd: AtomicUsize,
 }
 
 impl std::fmt::Debug for Shared {
@@ -144,6 +146,7 @@ impl Guard {
             workers: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             asking: AtomicUsize::new(0),
+            crowd: AtomicUsize::new(0),
         });
         serve::add_worker(&shared)?;
         Ok(Guard {

@@ -4,24 +4,23 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use substrate_sys::notify::{Call, Ready};
 use substrate_sys::tracee::{Stop, Tracee};
 
 use super::look::{Asked, Finder, Found, Program, Unread, View};
-use super::{ExecVerdict, ProgramStart, Shared, say};
-use crate::kernel_file;
+use super::{ExecVerdict, ProgramStart, Shared, look, say};
 
 /// Most questions that wait for a person at once; more is a flood, not a question.
 const MOST_QUESTIONS: usize = 16;
-/// More than all arguments of a process can be.
-const CMDLINE_LIMIT: usize = 16 << 20;
+/// Starts after a crowd for which another worker stands ready.
+const CROWD: usize = 64;
 
 const EACCES: i32 = 13;
 
@@ -43,18 +42,50 @@ pub(super) fn add_worker(shared: &Arc<Shared>) -> io::Result<()> {
     }
 }
 
+/// The right to take the next call.
+type Turn<'a> = Option<MutexGuard<'a, ()>>;
+
 fn work(shared: &Arc<Shared>) {
-    while let Some(call) = next(shared) {
-        if Shared::take(&shared.idle) == 0 && may_grow(shared) {
-            // One worker less is slower, not weaker.
-            let _ = add_worker(shared);
+    let mut turn: Turn<'_> = None;
+    loop {
+        let held = turn.take();
+        let held =
+            held.unwrap_or_else(|| shared.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        let Some(call) = next(shared) else {
+            break;
+        };
+        let idle = Shared::take(&shared.idle);
+        if crowded(shared) {
+            drop(held);
+            if idle == 0 && may_grow(shared) {
+                // One worker less is slower, not weaker.
+                let _ = add_worker(shared);
+            }
+        } else {
+            turn = Some(held);
         }
         // Whatever goes wrong with one start, the next one still needs a guard.
-        let _ = catch_unwind(AssertUnwindSafe(|| handle(shared, &call)));
+        let _ = catch_unwind(AssertUnwindSafe(|| handle(shared, &call, &mut turn)));
         Shared::add(&shared.idle);
     }
     Shared::take(&shared.workers);
     Shared::take(&shared.idle);
+}
+
+/// Whether calls come faster than one worker brings them to their end. Where they do not, it would
+/// take longer to wake another one for each than to judge.
+fn crowded(shared: &Shared) -> bool {
+    let workers = shared.workers.load(Ordering::Acquire);
+    let busy = workers.saturating_sub(shared.idle.load(Ordering::Acquire));
+    if busy > 1 || shared.listener.has_call() {
+        shared.crowd.store(CROWD, Ordering::Release);
+        return true;
+    }
+    let left = |left: usize| left.checked_sub(1);
+    shared
+        .crowd
+        .fetch_update(Ordering::AcqRel, Ordering::Acquire, left)
+        .is_ok()
 }
 
 /// One worker for each processor, besides those that wait for a person.
@@ -66,7 +97,6 @@ fn may_grow(shared: &Shared) -> bool {
 }
 
 fn next(shared: &Shared) -> Option<Call> {
-    let _turn = shared.turn.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         match shared.listener.wait(shared.stopped.as_fd()) {
             Ok(Ready::Call) => match shared.listener.receive() {
@@ -115,7 +145,7 @@ impl Drop for Answer<'_> {
 }
 
 /// Brings one call to its end.
-fn handle(shared: &Arc<Shared>, call: &Call) {
+fn handle(shared: &Arc<Shared>, call: &Call, turn: &mut Turn<'_>) {
     let answer = Answer {
         shared,
         call,
@@ -172,6 +202,8 @@ fn handle(shared: &Arc<Shared>, call: &Call) {
     };
     let mut verdict = shared.judge.judge(&start);
     if verdict == ExecVerdict::Ask {
+        // Others are judged while the person thinks.
+        *turn = None;
         verdict = ask(shared, &start);
         if !shared.listener.is_waiting(call) {
             return;
@@ -202,7 +234,7 @@ fn watch(shared: &Arc<Shared>, answer: Answer<'_>, start: &ProgramStart<'_>) {
         return;
     }
     match tracee.wait() {
-        Ok(Stop::Exec(process)) => match in_place(shared, process, start) {
+        Ok(Stop::Exec(process)) => match in_place(shared, process, &tracee, start) {
             Ok(()) => tracee.let_go(),
             Err(why) => {
                 say::on_stderr(process, &why);
@@ -216,12 +248,19 @@ fn watch(shared: &Arc<Shared>, answer: Answer<'_>, start: &ProgramStart<'_>) {
 }
 
 /// Compares what a process has become with what was judged; anything else is judged anew.
-fn in_place(shared: &Arc<Shared>, process: i32, judged: &ProgramStart<'_>) -> Result<(), String> {
+fn in_place(
+    shared: &Arc<Shared>,
+    process: i32,
+    tracee: &Tracee,
+    judged: &ProgramStart<'_>,
+) -> Result<(), String> {
     let unread = |error: io::Error| {
         format!("substrate: ended: what was started cannot be looked at ({error})")
     };
-    let words =
-        kernel_file::read(format!("/proc/{process}/cmdline"), CMDLINE_LIMIT).map_err(unread)?;
+    let argv = tracee
+        .words()
+        .and_then(|words| look::words(process, words))
+        .map_err(unread)?;
     let expected = match &judged.interpreter {
         Some((program, argv)) => Some((program, argv)),
         None => judged
@@ -229,18 +268,13 @@ fn in_place(shared: &Arc<Shared>, process: i32, judged: &ProgramStart<'_>) -> Re
             .as_ref()
             .map(|program| (program, &judged.argv)),
     };
-    if let Some((expected, argv)) = expected
-        && expected.is_run_by(process)
-        && same_words(argv, &words)
+    if let Some((program, words)) = expected
+        && program.is_run_by(process)
+        && *words == argv
     {
         return Ok(());
     }
     let program = Program::running(process, &shared.images).map_err(unread)?;
-    let mut argv: Vec<OsString> = words
-        .split(|byte| *byte == 0)
-        .map(|word| OsString::from_vec(word.to_vec()))
-        .collect();
-    argv.pop();
     let finder = Finder {
         thread: process,
         view: judged.view,
@@ -269,19 +303,6 @@ fn in_place(shared: &Arc<Shared>, process: i32, judged: &ProgramStart<'_>) -> Re
     }
 }
 
-fn same_words(argv: &[OsString], mut words: &[u8]) -> bool {
-    for word in argv {
-        let Some(rest) = words.strip_prefix(word.as_bytes()) else {
-            return false;
-        };
-        let Some(rest) = rest.strip_prefix(b"\0") else {
-            return false;
-        };
-        words = rest;
-    }
-    words.is_empty()
-}
-
 /// Has a person asked while another worker takes over.
 fn ask(shared: &Arc<Shared>, start: &ProgramStart<'_>) -> ExecVerdict {
     if Shared::add(&shared.asking) > MOST_QUESTIONS {
@@ -306,7 +327,7 @@ fn read(shared: &Shared, call: &Call) -> Result<(Asked, PathBuf, View), Unread> 
 
 /// The name under which the kernel tells an interpreter of its script.
 fn script_name(asked: &Asked) -> OsString {
-    if asked.directory == super::look::HERE || Path::new(&asked.path).is_absolute() {
+    if asked.directory == look::HERE || Path::new(&asked.path).is_absolute() {
         return asked.path.clone();
     }
     let mut name = OsString::from(format!("/dev/fd/{}", asked.directory));
@@ -320,7 +341,7 @@ fn script_name(asked: &Asked) -> OsString {
 /// The file as the caller named it, in a way that reads as a path.
 fn named(asked: &Asked, program: Option<&Program>) -> PathBuf {
     let bytes = asked.path.as_bytes();
-    if bytes.is_empty() || super::look::is_own_link(&asked.path) {
+    if bytes.is_empty() || look::is_own_link(&asked.path) {
         return program.map_or_else(
             || PathBuf::from(script_name(asked)),
             |program| program.path.clone(),
@@ -330,20 +351,5 @@ fn named(asked: &Asked, program: Option<&Program>) -> PathBuf {
         PathBuf::from(&asked.path)
     } else {
         Path::new(".").join(&asked.path)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_compared_whole() {
-        let argv = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-        assert!(same_words(&argv(&["a", "", "b c"]), b"a\0\0b c\0"));
-        assert!(!same_words(&argv(&["a"]), b"a\0b\0"));
-        assert!(!same_words(&argv(&["a", "b"]), b"a\0"));
-        assert!(!same_words(&argv(&["ab"]), b"a\0b\0"));
-        assert!(!same_words(&argv(&["a"]), b"ab\0"));
     }
 }
