@@ -45,8 +45,8 @@ pub enum Step {
     Hostname(CString),
     /// Brings up the loopback interface.
     LoopbackUp,
-    /// Prepares the network; sockets are handed to the parent over a socket of their own.
-    Net(NetPlan, OwnedFd),
+    /// Waits for the network that another process makes, and takes it for its own.
+    JoinNetwork(OwnedFd),
     /// Opens a directory.
     Open(CString, Slot),
     /// Copies the mount at a path, with what is mounted below it.
@@ -297,14 +297,7 @@ fn run(
             check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) })?;
         }
         Step::LoopbackUp => loopback_up()?,
-        Step::Net(plan, socket) => {
-            let mut made = Made::new();
-            plan.run(&mut made).map_err(|failed| Failure {
-                error: io::Error::from_raw_os_error(failed.code),
-                detail: failed.step as u32,
-            })?;
-            made.send(socket.as_fd())?;
-        }
+        Step::JoinNetwork(socket) => join_network(socket.as_fd())?,
         Step::Open(path, slot) => {
             let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
             // SAFETY: `path` is a C string that outlives the call.
@@ -467,6 +460,77 @@ fn make_file(path: &CStr, mode: u32, content: &[u8]) -> io::Result<()> {
         return Ok(());
     }
     write_all(fd.as_fd(), content)
+}
+
+/// The detail of a [`Step::JoinNetwork`] that failed because there is no network at all.
+pub const NO_NETWORK: u32 = u32::MAX;
+
+/// Makes the network of the world that `world` is the first process of. Lives by the rule of this file.
+pub(crate) fn make_network(
+    world: RawFd,
+    plan: &NetPlan,
+    sockets: BorrowedFd<'_>,
+    handover: BorrowedFd<'_>,
+    keep: &[RawFd],
+) -> ! {
+    // SAFETY: plain system calls; the name is a C string.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+        libc::prctl(libc::PR_SET_NAME, c"substrate-net".as_ptr(), 0, 0, 0);
+    }
+    close_all_but(keep);
+    let mut message = Message::new(Kind::Export);
+    let sent = match new_network(world, plan, sockets) {
+        Ok(made) => message.send(handover, &[made.as_raw_fd()]),
+        Err(Failure { error, detail }) => {
+            message.kind = Kind::Failed;
+            message.id = detail;
+            message.b = error.raw_os_error().unwrap_or(libc::EIO);
+            message.send(handover, &[])
+        }
+    };
+    exit(i32::from(sent.is_err()))
+}
+
+fn new_network(world: RawFd, plan: &NetPlan, sockets: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {
+    let none = |error| Failure {
+        error,
+        detail: NO_NETWORK,
+    };
+    // SAFETY: plain system calls without pointers.
+    unsafe {
+        check(libc::setns(world, libc::CLONE_NEWUSER)).map_err(none)?;
+        check(libc::unshare(libc::CLONE_NEWNET)).map_err(none)?;
+    }
+    loopback_up().map_err(none)?;
+    let mut made = Made::new();
+    plan.run(&mut made).map_err(|failed| Failure {
+        error: io::Error::from_raw_os_error(failed.code),
+        detail: failed.step as u32,
+    })?;
+    made.send(sockets)?;
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: the path is a C string.
+    let fd = check(unsafe { libc::open(c"/proc/self/ns/net".as_ptr(), flags) }).map_err(none)?;
+    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn join_network(socket: BorrowedFd<'_>) -> Result<(), Failure> {
+    let Some(mut received) = control::receive(socket)? else {
+        return Err(io::Error::from_raw_os_error(libc::EPIPE).into());
+    };
+    match received.fds[0].take() {
+        Some(network) => {
+            // SAFETY: plain system call without pointers.
+            check(unsafe { libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) })?;
+            Ok(())
+        }
+        None => Err(Failure {
+            error: io::Error::from_raw_os_error(received.message.b),
+            detail: received.message.id,
+        }),
+    }
 }
 
 fn loopback_up() -> io::Result<()> {

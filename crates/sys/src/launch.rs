@@ -6,9 +6,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub use crate::child::{Need, Parameter, Slot, Stage, Step};
+pub use crate::child::{NO_NETWORK, Need, Parameter, Slot, Stage, Step};
 use crate::control::{self, Kind, Message};
 use crate::namespace::{self, Namespaces, Side};
+use crate::netplan::NetPlan;
 pub use crate::request::{MAX_COMMAND_FDS, Parts};
 use crate::{child, pidfd, process_group, request};
 
@@ -32,6 +33,32 @@ pub struct Plan {
     pub one_shot: bool,
     /// The world ends when the thread that made it does, not only with the process.
     pub die_with_thread: bool,
+    /// A network that is made beside the first steps; a [`Step::JoinNetwork`] waits for it.
+    pub network: Option<NewNetwork>,
+}
+
+/// A network namespace in the making.
+#[derive(Debug)]
+pub struct NewNetwork {
+    /// What is prepared in it.
+    pub plan: NetPlan,
+    /// Over which its sockets come out.
+    pub sockets: OwnedFd,
+    /// Over which it is handed to the world.
+    handover: OwnedFd,
+}
+
+impl NewNetwork {
+    /// With what its [`Step::JoinNetwork`] needs.
+    pub fn new(plan: NetPlan, sockets: OwnedFd) -> io::Result<(NewNetwork, OwnedFd)> {
+        let (handover, joining) = control::pair()?;
+        let network = NewNetwork {
+            plan,
+            sockets,
+            handover,
+        };
+        Ok((network, joining))
+    }
 }
 
 /// Who is who in a new user namespace.
@@ -98,15 +125,28 @@ pub struct Launched {
 #[derive(Debug)]
 pub struct Launching {
     init: Init,
+    /// Makes the network; done when the first process has joined that.
+    _maker: Option<Maker>,
+}
+
+/// The process that makes a world's network.
+#[derive(Debug)]
+struct Maker(OwnedFd);
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        let _ = pidfd::kill(self.0.as_fd());
+        let _ = pidfd::wait(self.0.as_fd());
+    }
 }
 
 /// Makes the world that a plan describes.
-pub fn launch(plan: &Plan) -> Result<Launched, LaunchError> {
+pub fn launch(plan: Plan) -> Result<Launched, LaunchError> {
     begin(plan)?.finish()
 }
 
 /// Sets the first process of a world on its way, which leaves time for other things.
-pub fn begin(plan: &Plan) -> Result<Launching, LaunchError> {
+pub fn begin(plan: Plan) -> Result<Launching, LaunchError> {
     let own = |what| move |error| LaunchError::Own(what, error);
     let (control, theirs) = control::pair().map_err(own("make the control socket"))?;
     let null = File::options()
@@ -117,7 +157,7 @@ pub fn begin(plan: &Plan) -> Result<Launching, LaunchError> {
     let mut keep: Vec<RawFd> = vec![theirs.as_raw_fd(), null.as_raw_fd()];
     for (step, _) in &plan.steps {
         match step {
-            Step::WriteTo(fd, _) | Step::Net(_, fd) => keep.push(fd.as_raw_fd()),
+            Step::WriteTo(fd, _) | Step::JoinNetwork(fd) => keep.push(fd.as_raw_fd()),
             _ => {}
         }
     }
@@ -155,7 +195,28 @@ pub fn begin(plan: &Plan) -> Result<Launching, LaunchError> {
             .send(init.control.as_fd(), &[])
             .map_err(|_| LaunchError::Died)?;
     }
-    Ok(Launching { init })
+    let maker = plan
+        .network
+        .as_ref()
+        .map(|network| make_network(network, &init));
+    Ok(Launching {
+        _maker: maker.transpose()?,
+        init,
+    })
+}
+
+/// Has a process of its own make the network: the kernel takes its time for one, in which the first
+/// process gets to its files.
+fn make_network(network: &NewNetwork, init: &Init) -> Result<Maker, LaunchError> {
+    let world = init.pidfd.as_raw_fd();
+    let (sockets, handover) = (network.sockets.as_fd(), network.handover.as_fd());
+    let mut keep = [world, sockets.as_raw_fd(), handover.as_raw_fd()];
+    keep.sort_unstable();
+    // SAFETY: the child enters `make_network`, which keeps the rules of its file and never returns.
+    match unsafe { namespace::fork_into(Namespaces::NONE) }.map_err(LaunchError::Clone)? {
+        Side::Child => child::make_network(world, &network.plan, sockets, handover, &keep),
+        Side::Parent { pidfd, .. } => Ok(Maker(pidfd)),
+    }
 }
 
 impl Launching {
@@ -173,7 +234,7 @@ impl Launching {
 
     /// Waits until the world is ready for commands.
     pub fn finish(self) -> Result<Launched, LaunchError> {
-        let Launching { init } = self;
+        let Launching { init, _maker } = self;
         let (mut missing, mut exports) = (Vec::new(), Vec::new());
         loop {
             let received = control::receive(init.control.as_fd())
@@ -272,8 +333,13 @@ impl Init {
 
     /// Ends the world and everything in it.
     pub fn kill(&self) -> io::Result<()> {
-        pidfd::kill(self.pidfd.as_fd())?;
+        self.begin_end()?;
         self.wait()
+    }
+
+    /// Has the world and everything in it end, without waiting for that.
+    pub fn begin_end(&self) -> io::Result<()> {
+        pidfd::kill(self.pidfd.as_fd())
     }
 }
 

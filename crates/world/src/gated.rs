@@ -95,6 +95,12 @@ impl Network for Gated {
         }
     }
 
+    fn drain(&mut self) {
+        if let Some(gate) = &self.gate {
+            gate.drain();
+        }
+    }
+
     fn finish(&mut self) -> NetReport {
         match self.gate.take() {
             Some(gate) => self.told(gate.redirected(), gate.finish_gently()),

@@ -140,7 +140,7 @@ pub fn lay_out(spec: &WorldSpec, placement: Placement, host: &Host) -> Layout {
         layout.put_held(spec);
     }
     layout.put_project(spec);
-    layout.put_home(spec, placement);
+    layout.put_home(spec);
     for path in &spec.share {
         match fs::canonicalize(path) {
             Ok(real) => {
@@ -235,9 +235,9 @@ impl Layout {
         }
     }
 
-    /// The rest of `$HOME`: an overlay that is kept apart, unless a session wants it as it is.
-    fn put_home(&mut self, spec: &WorldSpec, placement: Placement) {
-        if placement == Placement::Session && spec.home_mode == HomeMode::ReadOnly {
+    /// The rest of `$HOME`: an overlay that is kept apart, unless the policy wants it as it is.
+    fn put_home(&mut self, spec: &WorldSpec) {
+        if spec.home_mode == HomeMode::ReadOnly {
             return;
         }
         let Ok(home) = fs::canonicalize(&spec.home) else {

@@ -243,8 +243,7 @@ impl Linux {
             let (end, ran_out) = end.map_err(own("wait for the command"))?;
             Ok((status_of(end, request)?, ran_out))
         });
-        // The end of the first process is the end of all others; only then is the result whole.
-        live.init.kill().map_err(own("end the world"))?;
+        end(&mut live)?;
         live.enforced.degraded.extend(carried.finish());
         let report = live.network.as_mut().map(|network| network.finish());
         if let Some(pending) = live.pending.as_mut().filter(|_| again.is_none()) {
@@ -346,7 +345,7 @@ impl WorldBackend for Linux {
         let session = self.session(world)?;
         lock(&self.sessions).retain(|known| known.handle != world);
         let mut live = lock(&session.live);
-        live.init.kill().map_err(own("end the world"))?;
+        end(&mut live)?;
         live.carried.finish();
         if let Some(network) = live.network.as_mut() {
             network.finish();
@@ -478,6 +477,15 @@ fn compare(now: &WorldSpec, next: &WorldSpec) -> PolicyChange {
         }
     }
     change
+}
+
+/// Ends a world. The end of the first process is the end of all others; only then is the result whole.
+fn end(live: &mut Live) -> Result<(), WorldError> {
+    live.init.begin_end().map_err(own("end the world"))?;
+    if let Some(network) = live.network.as_mut() {
+        network.drain();
+    }
+    live.init.wait().map_err(own("end the world"))
 }
 
 /// Starts a command in a world.

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use substrate_policy::terms::{Mode, WorldSpec};
-use substrate_sys::launch::{self, Init, LaunchError, Launched, Launching, Maps, Plan};
+use substrate_sys::launch::{
+    self, Init, LaunchError, Launched, Launching, Maps, NO_NETWORK, NewNetwork, Plan,
+};
 use substrate_sys::namespace::Namespaces;
 use substrate_sys::{access, caps, landlock, seccomp};
 use substrate_trace::{Enforced, Level, WorldId};
@@ -25,7 +27,7 @@ use crate::mountinfo;
 use crate::network::{Network, NetworkMaker};
 use crate::pending::{NewPending, Pending};
 use crate::sockets;
-use crate::steps::{HAND_OUT, HeldAs, Label, MapsBy, Recipe, Steps};
+use crate::steps::{HAND_OUT, HeldAs, Label, MapsBy, NETWORK, Recipe, Steps};
 use crate::streams::{Carried, Stream};
 
 /// Where control groups come from.
@@ -314,9 +316,13 @@ fn build(
     };
     let (ours, theirs) = UnixDatagram::pair().map_err(own("make a socket pair"))?;
     let plan = match network.as_mut() {
-        Some(network) => Some(network.plan().map_err(own("prepare the network"))?),
+        Some(network) => Some(network.plan().map_err(own(NETWORK))?),
         None => None,
     };
+    let made = plan
+        .clone()
+        .map(|plan| NewNetwork::new(plan, theirs.into()).map_err(own(NETWORK)));
+    let (made, joining) = made.transpose()?.unzip();
     if spec.net.isolate {
         enforced.net = if plan.is_some() { "gate" } else { "closed" }.to_owned();
     }
@@ -350,7 +356,7 @@ fn build(
         held: &held,
         maps: maps.by,
         own_network: spec.net.isolate,
-        network: plan.clone().map(|plan| (plan, theirs.into())),
+        network: joining,
         groups,
         process_limits,
         private_size: spec.limits.memory,
@@ -383,13 +389,13 @@ fn build(
             opened = open();
         }
     };
-    let launched = launch_steps(
-        steps,
-        maps.lines,
-        namespaces(spec),
-        purpose.placement,
-        &mut meanwhile,
-    );
+    let beginning = Beginning {
+        maps: maps.lines,
+        namespaces: namespaces(spec, made.is_some()),
+        network: made,
+        placement: purpose.placement,
+    };
+    let launched = launch_steps(steps, beginning, &mut meanwhile);
     let (mut launched, streams) = match launched {
         Ok(launched) => launched,
         Err((error, label)) => {
@@ -534,13 +540,14 @@ pub(crate) fn limit(
     (None, set)
 }
 
-fn namespaces(spec: &WorldSpec) -> Namespaces {
+/// The namespaces that the first process is born into; its network may be made beside it.
+fn namespaces(spec: &WorldSpec, joins_network: bool) -> Namespaces {
     let mut all = Namespaces::USER
         .and(Namespaces::MOUNT)
         .and(Namespaces::PID)
         .and(Namespaces::IPC)
         .and(Namespaces::UTS);
-    if spec.net.isolate {
+    if spec.net.isolate && !joins_network {
         all = all.and(Namespaces::NET);
     }
     all
@@ -590,17 +597,25 @@ fn identity_lines(map: &str) -> String {
 
 type StepFailure = (LaunchError, Option<Label>);
 
+/// What a world begins with, besides its steps.
+pub(crate) struct Beginning {
+    pub maps: Option<Maps>,
+    pub namespaces: Namespaces,
+    pub network: Option<NewNetwork>,
+    pub placement: Placement,
+}
+
 pub(crate) fn launch_steps(
     steps: Steps,
-    maps: Option<Maps>,
-    namespaces: Namespaces,
-    placement: Placement,
+    beginning: Beginning,
     meanwhile: &mut dyn FnMut(&Launching),
 ) -> Result<(Launched, Vec<Stream>), StepFailure> {
-    let one_shot = placement == Placement::Isolated;
+    let one_shot = beginning.placement == Placement::Isolated;
+    let namespaces = beginning.namespaces;
     let plan = Plan {
         namespaces,
-        maps,
+        maps: beginning.maps,
+        network: beginning.network,
         steps: steps.steps,
         slots: steps.slots,
         ptmx: match namespaces.has(Namespaces::MOUNT) {
@@ -611,7 +626,7 @@ pub(crate) fn launch_steps(
         one_shot,
         die_with_thread: one_shot,
     };
-    let launching = launch::begin(&plan).inspect(|launching| meanwhile(launching));
+    let launching = launch::begin(plan).inspect(|launching| meanwhile(launching));
     let mut launched = launching.and_then(Launching::finish).map_err(|error| {
         let label = match &error {
             LaunchError::Step { number, .. } => steps.labels.get(*number).cloned(),
@@ -646,7 +661,10 @@ pub(crate) fn launch_error(
         LaunchError::Step { detail, error, .. } => {
             let doing = label.map_or("take a step", |label| label.doing);
             match plan {
-                Some(plan) if doing == "prepare the network" => {
+                Some(_) if doing == NETWORK && detail == NO_NETWORK => {
+                    WorldError::Namespaces(error)
+                }
+                Some(plan) if doing == NETWORK => {
                     WorldError::Network(plan.describe(substrate_sys::netplan::StepError {
                         step: detail as usize,
                         code: error.raw_os_error().unwrap_or(0),

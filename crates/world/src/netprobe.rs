@@ -6,6 +6,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 
 use substrate_policy::terms::{Mode, NetSpec};
+use substrate_sys::launch::NewNetwork;
+use substrate_sys::namespace::Namespaces;
 
 use crate::egress::{self, HostFiles, Proxies};
 use crate::layout::Layout;
@@ -68,11 +70,14 @@ fn redirected() -> Result<bool, (String, io::Error)> {
     let (ours, theirs) = UnixDatagram::pair().map_err(told("make a socket pair"))?;
     let (layout, held) = (Layout::default(), BTreeMap::new());
     let mut recipe = probe::recipe(&layout, &held, maps.by);
-    recipe.network = Some((plan.clone(), theirs.into()));
+    let (network, joining) =
+        NewNetwork::new(plan.clone(), theirs.into()).map_err(told("make a socket pair"))?;
+    recipe.network = Some(joining);
     let mut steps = Steps::default();
     recipe.become_somebody(&mut steps);
-    recipe.prepare_network(&mut steps);
-    probe::attempt(probe::all_kinds(), maps.lines, steps)?;
+    recipe.enter_network(&mut steps);
+    let namespaces = Namespaces::USER.and(Namespaces::UTS);
+    probe::attempt(namespaces, maps.lines, Some(network), steps)?;
     let made = plan.receive(ours.as_fd());
     Ok(made.map_err(told("take over the sockets"))?.redirected)
 }

@@ -25,6 +25,9 @@ pub trait Network: Send {
     /// What passed so far and what was refused.
     fn report(&mut self) -> NetReport;
 
+    /// Says that the programs of the world are about to be gone.
+    fn drain(&mut self);
+
     /// Ends the network of a world whose programs are gone, once what they sent last has passed.
     fn finish(&mut self) -> NetReport;
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use substrate_policy::terms::Limits;
-use substrate_sys::launch::{self, LaunchError, Maps, Need, Plan, Step};
+use substrate_sys::launch::{self, LaunchError, Maps, Need, NewNetwork, Plan, Step};
 use substrate_sys::namespace::Namespaces;
 use substrate_sys::seccomp::{self, Filter};
 use substrate_sys::{landlock, process_info};
@@ -82,11 +82,13 @@ pub fn probe(scratch: &Path) -> Report {
 pub(crate) fn attempt(
     namespaces: Namespaces,
     maps: Option<Maps>,
+    network: Option<NewNetwork>,
     steps: Steps,
 ) -> Result<(), (String, io::Error)> {
     let plan = Plan {
         namespaces,
         maps,
+        network,
         steps: steps.steps,
         slots: steps.slots,
         ptmx: c"/dev/ptmx".to_owned(),
@@ -106,7 +108,7 @@ pub(crate) fn attempt(
             (format!("{doing}{path}"), error)
         }
     };
-    launch::launch(&plan).map(drop).map_err(told)
+    launch::launch(plan).map(drop).map_err(told)
 }
 
 const KINDS: [(&str, Namespaces); 5] = [
@@ -120,7 +122,7 @@ const KINDS: [(&str, Namespaces); 5] = [
 fn namespace_rows(rows: &mut Vec<Row>) -> bool {
     let with_maps = |namespaces: Namespaces| {
         let (steps, maps) = identity_steps();
-        attempt(namespaces, maps, steps)
+        attempt(namespaces, maps, None, steps)
     };
     let mut all = true;
     let user = with_maps(Namespaces::USER);
@@ -247,7 +249,7 @@ pub(crate) fn recipe<'a>(
     }
 }
 
-pub(crate) fn all_kinds() -> Namespaces {
+fn all_kinds() -> Namespaces {
     KINDS
         .iter()
         .fold(Namespaces::USER, |all, (_, kind)| all.and(*kind))
@@ -279,7 +281,7 @@ fn world_row(
     let tried = match make::maps() {
         Ok(maps) => {
             let steps = recipe(layout, held, maps.by).steps();
-            attempt(all_kinds(), maps.lines, steps)
+            attempt(all_kinds(), maps.lines, None, steps)
         }
         Err(error) => Err(("find out who we are".to_owned(), io::Error::other(error))),
     };
@@ -329,7 +331,7 @@ fn seccomp_rows() -> Vec<Row> {
         for step in [Step::NoNewPrivs, Step::Seccomp(filter)] {
             steps.steps.push((step, Need::Required));
         }
-        attempt(Namespaces::NONE, None, steps)
+        attempt(Namespaces::NONE, None, None, steps)
     };
     vec![
         row("system call filters", &try_filter(false), |_| {
@@ -391,13 +393,14 @@ fn pidfd_row() -> Row {
     let plan = Plan {
         namespaces: Namespaces::NONE,
         maps: None,
+        network: None,
         steps: Vec::new(),
         slots: 0,
         ptmx: c"/dev/ptmx".to_owned(),
         one_shot: true,
         die_with_thread: true,
     };
-    let works = launch::launch(&plan).is_ok_and(|launched| {
+    let works = launch::launch(plan).is_ok_and(|launched| {
         let told = |_| process_info::ending(launched.init.pidfd());
         launched
             .init

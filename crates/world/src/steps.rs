@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use substrate_sys::landlock::{self, Handled};
 use substrate_sys::launch::{Need, Parameter, Slot, Step};
 use substrate_sys::mount::{Change, NODEV, NOEXEC, NOSUID, RDONLY};
-use substrate_sys::netplan::NetPlan;
 use substrate_sys::seccomp::{self, Filter};
 use substrate_trace::WorldId;
 
@@ -26,6 +25,8 @@ const PROC_READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
 const PROC_MASKED: [&str; 4] = ["kcore", "keys", "key-users", "timer_list"];
 /// The label of steps that give a stream.
 pub(crate) const HAND_OUT: &str = "hand out the stream";
+/// The label of the step that waits for the network.
+pub(crate) const NETWORK: &str = "prepare the network";
 const NOTHING: &str = "/dev/.substrate-nothing";
 
 /// What is needed to run programs at all, whatever `fs.read` says.
@@ -81,8 +82,8 @@ pub struct Recipe<'a> {
     pub maps: MapsBy,
     /// Its network is its own.
     pub own_network: bool,
-    /// What to prepare in that network, and the socket over which sockets come out.
-    pub network: Option<(NetPlan, OwnedFd)>,
+    /// Over which that network comes, when another process makes it.
+    pub network: Option<OwnedFd>,
     /// Entrances of its control groups.
     pub groups: Vec<OwnedFd>,
     /// Limits of each process.
@@ -181,8 +182,8 @@ impl Recipe<'_> {
         self.become_somebody(&mut steps);
         // Limits hold from before the first byte of work; the files lie on the host's tree.
         self.enter_groups(&mut steps);
-        // The network needs the host's /proc/sys, which is about to become read-only.
-        self.prepare_network(&mut steps);
+        // Needs the host's /proc/sys, which is about to become read-only.
+        self.close_user_namespaces(&mut steps);
         // What must stay writable, and what only the host's tree has, is taken while the tree
         // is as the host left it. An overlay is made now because its upper directory lies on a
         // mount that the next step makes read-only.
@@ -192,6 +193,8 @@ impl Recipe<'_> {
         // Own /proc first: the steps after it use /dev, and masks below /proc are part of it.
         self.mount_proc(&mut steps);
         self.mount_dev(&mut steps, &taken);
+        // As late as can be, because it is made meanwhile: /sys shows the network of who mounts it.
+        self.enter_network(&mut steps);
         self.mount_sys(&mut steps);
         // Parents before children, so that nothing is mounted over what was put below it.
         self.fill_places(&mut steps, &taken);
@@ -230,13 +233,7 @@ impl Recipe<'_> {
         }
     }
 
-    pub(crate) fn prepare_network(&mut self, steps: &mut Steps) {
-        if self.own_network {
-            steps.add("bring up the loopback interface", None, Step::LoopbackUp);
-        }
-        if let Some((plan, socket)) = self.network.take() {
-            steps.add("prepare the network", None, Step::Net(plan, socket));
-        }
+    fn close_user_namespaces(&self, steps: &mut Steps) {
         if !self.filter.allow_userns {
             let path = Path::new("/proc/sys/user/max_user_namespaces");
             steps.add_optional(
@@ -244,6 +241,16 @@ impl Recipe<'_> {
                 Some(path),
                 Step::Write(c(path), b"0".to_vec()),
             );
+        }
+    }
+
+    pub(crate) fn enter_network(&mut self, steps: &mut Steps) {
+        match self.network.take() {
+            Some(comes) => steps.add(NETWORK, None, Step::JoinNetwork(comes)),
+            None if self.own_network => {
+                steps.add("bring up the loopback interface", None, Step::LoopbackUp);
+            }
+            None => {}
         }
     }
 

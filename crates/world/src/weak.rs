@@ -18,7 +18,7 @@ use crate::backend::WorldError;
 use crate::expand;
 use crate::held;
 use crate::layout::{Host, Layout, Placement, What};
-use crate::make::{self, Live, Options, Purpose};
+use crate::make::{self, Beginning, Live, Options, Purpose};
 use crate::mountinfo;
 use crate::pending::{self, Owner, RootKind};
 use crate::rights::{ALL, READ, around};
@@ -160,14 +160,14 @@ fn build(
         "install the system call filter",
         Step::Seccomp(filter),
     );
-    let (mut launched, _) = make::launch_steps(
-        steps,
-        None,
-        Namespaces::NONE,
-        purpose.placement,
-        &mut |_| {},
-    )
-    .map_err(|(error, label)| make::launch_error(error, label.as_ref(), None))?;
+    let beginning = Beginning {
+        maps: None,
+        namespaces: Namespaces::NONE,
+        network: None,
+        placement: purpose.placement,
+    };
+    let (mut launched, _) = make::launch_steps(steps, beginning, &mut |_| {})
+        .map_err(|(error, label)| make::launch_error(error, label.as_ref(), None))?;
     let guard = make::guard(id, purpose, &mut launched, &mut enforced)?;
     Ok(Live {
         id,

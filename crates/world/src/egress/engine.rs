@@ -177,7 +177,8 @@ impl Engine {
                 timeout = Some(timeout.map_or(left, |timeout| timeout.min(left)));
             } else if self.shared.drain.load(Ordering::Acquire) {
                 drained_by = Some(Instant::now() + LAST_WORDS);
-                continue;
+                // A connection that waits to be accepted has words of its own.
+                timeout = Some(Duration::ZERO);
             }
             if let Err(e) = self.epoll.wait(&mut events, timeout) {
                 self.shared

@@ -245,10 +245,15 @@ impl Gate {
     /// The same for a world whose programs are gone: what they sent last is still passed on, as
     /// the kernel would have done, for a second at most.
     pub fn finish_gently(mut self) -> NetReport {
-        self.shared.drain.store(true, Ordering::Release);
-        self.shared.wake.signal();
+        self.drain();
         self.join();
         self.shared.ledger().take()
+    }
+
+    /// Says that the programs of the world are about to be gone.
+    pub fn drain(&self) {
+        self.shared.drain.store(true, Ordering::Release);
+        self.shared.wake.signal();
     }
 
     fn stop(&mut self) {
