@@ -13,7 +13,7 @@ use substrate_policy::terms::{Mode, OnFinish, WorldSpec};
 use substrate_sys::supervise::Ending;
 use substrate_trace::{Completion, Event, FsDiff, Output, RateLimit, SpanInfo, WorldEvent};
 use substrate_world::apply::{self, ApplyOptions, Watch};
-use substrate_world::backend::{ExecRequest, ExecResult, Place, Status, WorldBackend, WorldError};
+use substrate_world::backend::{ExecRequest, ExecResult, Place, Status, WorldError};
 use substrate_world::linux::Linux;
 use substrate_world::pending::Pending;
 use substrate_world::relay::Beside;
@@ -102,12 +102,7 @@ pub fn run(
     } else if job.isolated {
         backend.exec_beside(Place::Fresh(job.spec), &request, Some(&mut beside))
     } else {
-        let made = backend.session_for(job.spec, Some(&request));
-        made.and_then(|world| {
-            let result = backend.exec_beside(Place::Session(world), &request, Some(&mut beside));
-            let ended = backend.end(world);
-            result.and_then(|result| ended.map(|()| result))
-        })
+        backend.exec_beside(Place::Once(job.spec), &request, Some(&mut beside))
     };
     teller.finish();
     drop(request);

@@ -199,9 +199,8 @@ pub(crate) fn live(birth: Birth<'_>) -> ! {
                     exit(1);
                 }
             }
-            Err(Failure { error, detail }) => {
+            Err(error) => {
                 message.b = error.raw_os_error().unwrap_or(libc::EIO);
-                message.id = detail;
                 if *need == Need::Required {
                     message.kind = Kind::Failed;
                 }
@@ -266,23 +265,11 @@ fn close_all_but(keep: &[RawFd]) {
     unsafe { libc::syscall(libc::SYS_close_range, from, u32::MAX, 0) };
 }
 
-/// Why a step failed, and where within it.
-struct Failure {
-    error: io::Error,
-    detail: u32,
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Failure {
-        Failure { error, detail: 0 }
-    }
-}
-
 fn run(
     step: &Step,
     slots: &mut [Option<OwnedFd>],
     control: BorrowedFd<'_>,
-) -> Result<Option<OwnedFd>, Failure> {
+) -> io::Result<Option<OwnedFd>> {
     let missing = || io::Error::from_raw_os_error(libc::EBADF);
     match step {
         Step::AwaitMaps => match control::receive(control)? {
@@ -462,9 +449,6 @@ fn make_file(path: &CStr, mode: u32, content: &[u8]) -> io::Result<()> {
     write_all(fd.as_fd(), content)
 }
 
-/// The detail of a [`Step::JoinNetwork`] that failed because there is no network at all.
-pub const NO_NETWORK: u32 = u32::MAX;
-
 /// Makes the network of the world that `world` is the first process of. Lives by the rule of this file.
 pub(crate) fn make_network(
     world: RawFd,
@@ -480,57 +464,45 @@ pub(crate) fn make_network(
     }
     close_all_but(keep);
     let mut message = Message::new(Kind::Export);
-    let sent = match new_network(world, plan, sockets) {
+    // The world needs no more of it than that it is there; what goes on in it is for the gate.
+    let sent = match new_network(world) {
         Ok(made) => message.send(handover, &[made.as_raw_fd()]),
-        Err(Failure { error, detail }) => {
+        Err(error) => {
             message.kind = Kind::Failed;
-            message.id = detail;
             message.b = error.raw_os_error().unwrap_or(libc::EIO);
-            message.send(handover, &[])
+            let _ = message.send(handover, &[]);
+            exit(1)
         }
     };
+    let mut made = Made::new();
+    let done = plan.run(&mut made);
+    let sent = sent.and(made.send(done, sockets));
     exit(i32::from(sent.is_err()))
 }
 
-fn new_network(world: RawFd, plan: &NetPlan, sockets: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {
-    let none = |error| Failure {
-        error,
-        detail: NO_NETWORK,
-    };
+fn new_network(world: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: plain system calls without pointers.
     unsafe {
-        check(libc::setns(world, libc::CLONE_NEWUSER)).map_err(none)?;
-        check(libc::unshare(libc::CLONE_NEWNET)).map_err(none)?;
+        check(libc::setns(world, libc::CLONE_NEWUSER))?;
+        check(libc::unshare(libc::CLONE_NEWNET))?;
     }
-    loopback_up().map_err(none)?;
-    let mut made = Made::new();
-    plan.run(&mut made).map_err(|failed| Failure {
-        error: io::Error::from_raw_os_error(failed.code),
-        detail: failed.step as u32,
-    })?;
-    made.send(sockets)?;
+    loopback_up()?;
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     // SAFETY: the path is a C string.
-    let fd = check(unsafe { libc::open(c"/proc/self/ns/net".as_ptr(), flags) }).map_err(none)?;
+    let fd = check(unsafe { libc::open(c"/proc/self/ns/net".as_ptr(), flags) })?;
     // SAFETY: the kernel just returned this descriptor and nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn join_network(socket: BorrowedFd<'_>) -> Result<(), Failure> {
+fn join_network(socket: BorrowedFd<'_>) -> io::Result<()> {
     let Some(mut received) = control::receive(socket)? else {
-        return Err(io::Error::from_raw_os_error(libc::EPIPE).into());
+        return Err(io::Error::from_raw_os_error(libc::EPIPE));
     };
-    match received.fds[0].take() {
-        Some(network) => {
-            // SAFETY: plain system call without pointers.
-            check(unsafe { libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) })?;
-            Ok(())
-        }
-        None => Err(Failure {
-            error: io::Error::from_raw_os_error(received.message.b),
-            detail: received.message.id,
-        }),
-    }
+    let Some(network) = received.fds[0].take() else {
+        return Err(io::Error::from_raw_os_error(received.message.b));
+    };
+    // SAFETY: plain system call without pointers.
+    check(unsafe { libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) }).map(|_| ())
 }
 
 fn loopback_up() -> io::Result<()> {

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub use crate::child::{NO_NETWORK, Need, Parameter, Slot, Stage, Step};
+pub use crate::child::{Need, Parameter, Slot, Stage, Step};
 use crate::control::{self, Kind, Message};
 use crate::namespace::{self, Namespaces, Side};
 use crate::netplan::NetPlan;
@@ -42,7 +42,7 @@ pub struct Plan {
 pub struct NewNetwork {
     /// What is prepared in it.
     pub plan: NetPlan,
-    /// Over which its sockets come out.
+    /// Over which its sockets come out, or why there are none.
     pub sockets: OwnedFd,
     /// Over which it is handed to the world.
     handover: OwnedFd,
@@ -79,26 +79,15 @@ pub enum LaunchError {
     Clone(io::Error),
     /// The id maps.
     Maps(io::Error),
-    /// A step, by its number; `detail` counts within a network plan.
+    /// A step, by its number.
     Step {
         /// Which one.
         number: usize,
-        /// Where within it.
-        detail: u32,
         /// Why.
         error: io::Error,
     },
     /// The first process ended without a word.
     Died,
-}
-
-/// A step that failed and that the world does without.
-#[derive(Debug)]
-pub struct Missing {
-    /// Which one.
-    pub number: usize,
-    /// Why.
-    pub error: io::Error,
 }
 
 /// A world's first process.
@@ -110,23 +99,12 @@ pub struct Init {
     next: AtomicU32,
 }
 
-/// A world that is ready for commands.
-#[derive(Debug)]
-pub struct Launched {
-    /// Its first process.
-    pub init: Init,
-    /// Steps that failed and could be done without.
-    pub missing: Vec<Missing>,
-    /// Descriptors that steps gave, by step number.
-    pub exports: Vec<(usize, OwnedFd)>,
-}
-
 /// A world whose first process is taking its steps.
 #[derive(Debug)]
 pub struct Launching {
-    init: Init,
     /// Makes the network; done when the first process has joined that.
     _maker: Option<Maker>,
+    init: Init,
 }
 
 /// The process that makes a world's network.
@@ -141,8 +119,10 @@ impl Drop for Maker {
 }
 
 /// Makes the world that a plan describes.
-pub fn launch(plan: Plan) -> Result<Launched, LaunchError> {
-    begin(plan)?.finish()
+pub fn launch(plan: Plan) -> Result<Init, LaunchError> {
+    let launching = begin(plan)?;
+    while !matches!(launching.next(None)?, Progress::Ready) {}
+    Ok(launching.into_init())
 }
 
 /// Sets the first process of a world on its way, which leaves time for other things.
@@ -219,52 +199,57 @@ fn make_network(network: &NewNetwork, init: &Init) -> Result<Maker, LaunchError>
     }
 }
 
+/// How far a world has come.
+#[derive(Debug)]
+pub enum Progress {
+    /// The other descriptor can be read.
+    Other,
+    /// It does without a step that failed.
+    Missing(usize),
+    /// A step gave this descriptor.
+    Export(usize, OwnedFd),
+    /// It takes commands now.
+    Ready,
+}
+
 impl Launching {
-    /// Waits until a descriptor can be read; false when the world has something to say first.
-    pub fn comes_first(&self, fd: BorrowedFd<'_>) -> io::Result<bool> {
-        loop {
-            match process_group::readable(&[fd, self.init.control.as_fd()], None)?.as_slice() {
-                [true, _] => return Ok(true),
-                [_, true] => return Ok(false),
+    /// Waits until the world has come further, or until another descriptor can be read.
+    pub fn next(&self, other: Option<BorrowedFd<'_>>) -> Result<Progress, LaunchError> {
+        let own = |error| LaunchError::Own("hear from the world", error);
+        let control = self.init.control.as_fd();
+        while let Some(other) = other {
+            let ready = process_group::readable(&[other, control], None).map_err(own)?;
+            match ready.as_slice() {
+                [_, true] => break,
+                [true, _] => return Ok(Progress::Other),
                 // Interrupted.
                 _ => {}
             }
         }
+        let Some(mut received) = control::receive(control).map_err(own)? else {
+            return Err(LaunchError::Died);
+        };
+        let message = received.message;
+        let number = message.a as usize;
+        match (message.kind, received.fds[0].take()) {
+            (Kind::Ready, _) => Ok(Progress::Ready),
+            (Kind::Missing, _) => Ok(Progress::Missing(number)),
+            (Kind::Export, Some(fd)) => Ok(Progress::Export(number, fd)),
+            _ => Err(LaunchError::Step {
+                number,
+                error: io::Error::from_raw_os_error(message.b),
+            }),
+        }
     }
 
-    /// Waits until the world is ready for commands.
-    pub fn finish(self) -> Result<Launched, LaunchError> {
-        let Launching { init, _maker } = self;
-        let (mut missing, mut exports) = (Vec::new(), Vec::new());
-        loop {
-            let received = control::receive(init.control.as_fd())
-                .map_err(|error| LaunchError::Own("hear from the world", error))?;
-            let Some(mut received) = received else {
-                return Err(LaunchError::Died);
-            };
-            let message = received.message;
-            let number = message.a as usize;
-            let error = io::Error::from_raw_os_error(message.b);
-            match message.kind {
-                Kind::Ready => break,
-                Kind::Missing => missing.push(Missing { number, error }),
-                Kind::Export => {
-                    exports.extend(received.fds[0].take().map(|fd| (number, fd)));
-                }
-                _ => {
-                    return Err(LaunchError::Step {
-                        number,
-                        detail: message.id,
-                        error,
-                    });
-                }
-            }
-        }
-        Ok(Launched {
-            init,
-            missing,
-            exports,
-        })
+    /// Asks for a command, which starts as soon as the world is ready.
+    pub fn ask(&self, parts: &Parts<'_>, fds: &[BorrowedFd<'_>]) -> Result<Command, StartError> {
+        self.init.ask(parts, fds)
+    }
+
+    /// The first process of a world that is ready.
+    pub fn into_init(self) -> Init {
+        self.init
     }
 }
 
@@ -284,9 +269,8 @@ impl Init {
         self.pidfd.as_fd()
     }
 
-    /// Asks for a command. `fds` get the numbers of `parts.fds`. Returns when the command is
-    /// about to become its program, or could not be prepared.
-    pub fn start(&self, parts: &Parts<'_>, fds: &[BorrowedFd<'_>]) -> Result<Command, StartError> {
+    /// Asks for a command. `fds` get the numbers of `parts.fds`.
+    pub fn ask(&self, parts: &Parts<'_>, fds: &[BorrowedFd<'_>]) -> Result<Command, StartError> {
         let own = |error| StartError::Own(error);
         let block = request::to_memory_file(parts).map_err(own)?;
         let (events, theirs) = control::pair().map_err(own)?;
@@ -297,25 +281,12 @@ impl Init {
         message
             .send(self.control.as_fd(), &all)
             .map_err(|_| StartError::Gone)?;
-        drop(theirs);
-        let mut command = Command {
+        Ok(Command {
             id: message.id,
             pid: 0,
             terminal: None,
             events,
-        };
-        while command.pid == 0 {
-            let received = control::receive(command.events.as_fd()).map_err(own)?;
-            let Some(mut received) = received else {
-                return Err(StartError::Gone);
-            };
-            match received.message.kind {
-                Kind::Terminal => command.terminal = received.fds[0].take(),
-                Kind::Starting => command.pid = received.pid,
-                _ => return Err(StartError::from_message(received.message)),
-            }
-        }
-        Ok(command)
+        })
     }
 
     /// Sends a signal to the process group of a command.
@@ -401,7 +372,23 @@ pub enum End {
 }
 
 impl Command {
-    /// Its process id on the host.
+    /// Waits until it is about to become its program, or could not be prepared.
+    pub fn await_start(&mut self) -> Result<(), StartError> {
+        while self.pid == 0 {
+            let received = control::receive(self.events.as_fd()).map_err(StartError::Own)?;
+            let Some(mut received) = received else {
+                return Err(StartError::Gone);
+            };
+            match received.message.kind {
+                Kind::Terminal => self.terminal = received.fds[0].take(),
+                Kind::Starting => self.pid = received.pid,
+                _ => return Err(StartError::from_message(received.message)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Its process id on the host, once it is about to become its program.
     pub fn pid(&self) -> i32 {
         self.pid
     }

@@ -97,6 +97,9 @@ pub enum Role {
     Dialer,
 }
 
+/// What a message begins with that tells of a failed step.
+const FAILED: u8 = 0xff;
+
 /// A step failed that the world cannot do without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepError {
@@ -136,9 +139,15 @@ impl Made {
         Ok(())
     }
 
-    /// Sends everything to the owner of the world; allocates nothing.
-    pub fn send(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+    /// Sends everything to the owner of the world, or what went wrong; allocates nothing.
+    pub fn send(&self, done: Result<(), StepError>, socket: BorrowedFd<'_>) -> io::Result<()> {
         let mut bytes = [0u8; 1 + 2 * scm::MAX_FDS];
+        if let Err(error) = done {
+            bytes[0] = FAILED;
+            bytes[1..3].copy_from_slice(&(error.step as u16).to_ne_bytes());
+            bytes[3..7].copy_from_slice(&error.code.to_ne_bytes());
+            return scm::send(socket, &bytes[..7], &[]);
+        }
         let mut raw: [RawFd; scm::MAX_FDS] = [-1; scm::MAX_FDS];
         bytes[0] = u8::from(self.redirected);
         for i in 0..self.count {
@@ -186,8 +195,16 @@ impl NetPlan {
     pub fn receive(&self, socket: BorrowedFd<'_>) -> io::Result<NetFds> {
         let mut bytes = [0u8; 1 + 2 * scm::MAX_FDS];
         let (got, fds) = scm::receive(socket, &mut bytes)?;
-        let Some((&redirected, steps)) = bytes[..got].split_first() else {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        let (redirected, steps) = match bytes[..got].split_first() {
+            None => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Some((&FAILED, &[a, b, c, d, e, f])) => {
+                let error = StepError {
+                    step: usize::from(u16::from_ne_bytes([a, b])),
+                    code: i32::from_ne_bytes([c, d, e, f]),
+                };
+                return Err(io::Error::other(self.describe(error)));
+            }
+            Some((&redirected, steps)) => (redirected, steps),
         };
         let mut sockets = Vec::with_capacity(fds.len());
         for (fd, step) in fds.into_iter().zip(steps.chunks_exact(2)) {

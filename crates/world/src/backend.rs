@@ -48,6 +48,8 @@ pub struct WorldHandle {
 pub enum Place<'a> {
     /// In a fresh world that ends with it; its writes are held back.
     Fresh(&'a WorldSpec),
+    /// In the world of a session that is this one command.
+    Once(&'a WorldSpec),
     /// In a fresh world on top of what an earlier one left; its writes are added to that.
     Again(&'a WorldSpec, &'a Pending),
     /// In the world of a session.

@@ -35,6 +35,7 @@ mod remove;
 mod rights;
 pub mod risk;
 pub mod sockets;
+mod start;
 pub mod steps;
 pub mod streams;
 mod trail;

@@ -1,17 +1,14 @@
 //! Worlds on Linux: the backend that the rest of Substrate talks to.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use substrate_policy::terms::{HomeMode, Mode, WorldSpec};
-use substrate_sys::launch::{Command, End, Parts, Stage, StartError};
+use substrate_sys::launch::{Command, End, Stage, StartError};
 use substrate_sys::process_group;
 use substrate_trace::{Enforced, FsDiff, Level, WorldId};
 
@@ -19,7 +16,6 @@ use crate::backend::{
     ExecRequest, ExecResult, Place, PolicyChange, Status, WorldBackend, WorldError, WorldHandle,
 };
 use crate::diff;
-use crate::egress::proxy::VARIABLES;
 use crate::guard::ExecJudge;
 use crate::layout::Placement;
 use crate::limits::Group;
@@ -27,7 +23,8 @@ use crate::make::{self, Live, Options, Purpose};
 use crate::network::{NetReport, NetworkMaker};
 use crate::pending::Pending;
 use crate::relay::{self, Beside};
-use crate::streams::{self, Carried, Streams};
+use crate::start::{Asked, start};
+use crate::streams::{self, Carried};
 
 /// Selects the variant with a new root.
 pub const HEAVY_VAR: &str = "SUBSTRATE_HEAVY_ISOLATION";
@@ -42,6 +39,16 @@ pub struct Linux {
     sessions: Mutex<Vec<Arc<Session>>>,
     /// Results of worlds that this backend made and that have ended.
     finished: Mutex<Vec<(WorldId, Pending)>>,
+}
+
+/// Whom a world is made for.
+enum For<'a> {
+    /// Nobody in particular.
+    Nobody,
+    /// A session that is named by this.
+    Session(&'a ExecRequest),
+    /// This command, which starts as soon as it can.
+    Command(&'a ExecRequest),
 }
 
 /// How often limits were run into, by name.
@@ -105,12 +112,20 @@ impl Linux {
         &self,
         spec: &WorldSpec,
         placement: Placement,
-        request: Option<&ExecRequest>,
+        what_for: For<'_>,
         again: Option<&Pending>,
     ) -> Result<Live, WorldError> {
+        let request = match what_for {
+            For::Nobody => None,
+            For::Session(request) | For::Command(request) => Some(request),
+        };
         let purpose = Purpose {
             spec,
             placement,
+            first: match what_for {
+                For::Command(request) => Some(request),
+                _ => None,
+            },
             span: request
                 .and_then(|request| request.span)
                 .map_or_else(String::new, |span| span.to_string()),
@@ -137,7 +152,8 @@ impl Linux {
         {
             return Ok(session.handle);
         }
-        let live = self.make(spec, Placement::Session, request, None)?;
+        let what_for = request.map_or(For::Nobody, For::Session);
+        let live = self.make(spec, Placement::Session, what_for, None)?;
         let handle = WorldHandle { id: live.id };
         sessions.push(Arc::new(Session {
             handle,
@@ -213,8 +229,11 @@ impl Linux {
         beside: Option<&mut Beside<'_>>,
     ) -> Result<ExecResult, WorldError> {
         match place {
-            Place::Fresh(spec) => self.exec_fresh(spec, request, None, beside),
-            Place::Again(spec, earlier) => self.exec_fresh(spec, request, Some(earlier), beside),
+            Place::Fresh(spec) => self.exec_fresh(spec, Placement::Isolated, request, None, beside),
+            Place::Once(spec) => self.exec_fresh(spec, Placement::Session, request, None, beside),
+            Place::Again(spec, earlier) => {
+                self.exec_fresh(spec, Placement::Isolated, request, Some(earlier), beside)
+            }
             Place::Session(world) => self.exec_in_session(world, request, beside),
         }
     }
@@ -222,14 +241,19 @@ impl Linux {
     fn exec_fresh(
         &self,
         spec: &WorldSpec,
+        placement: Placement,
         request: &ExecRequest,
         again: Option<&Pending>,
         beside: Option<&mut Beside<'_>>,
     ) -> Result<ExecResult, WorldError> {
         let signals = relay::take_signals().map_err(own("take over signals"))?;
-        let mut live = self.make(spec, Placement::Isolated, Some(request), again)?;
+        let mut live = self.make(spec, placement, For::Command(request), again)?;
         let mut carried = Carried::default();
-        let status = start(&live, request).and_then(|(mut command, streams)| {
+        let started = match live.first.take() {
+            Some(asked) => asked.and_then(Asked::started),
+            None => start(&live, request),
+        };
+        let status = started.and_then(|(mut command, streams)| {
             carried = streams;
             let mut tap = |bytes: &[u8]| listen(request, bytes);
             let end = relay::run(
@@ -250,7 +274,8 @@ impl Linux {
             match &status {
                 // What the command did stays whether or not there was room for a note.
                 Ok((status, _)) => {
-                    if let Err(error) = pending.finish(Some(status.code())) {
+                    let isolated = placement == Placement::Isolated;
+                    if let Err(error) = pending.finish(isolated.then(|| status.code())) {
                         live.enforced.degraded.push(error.to_string());
                     }
                 }
@@ -488,83 +513,6 @@ fn end(live: &mut Live) -> Result<(), WorldError> {
     live.init.wait().map_err(own("end the world"))
 }
 
-/// Starts a command in a world.
-fn start(live: &Live, request: &ExecRequest) -> Result<(Command, Carried), WorldError> {
-    let moved = |path: &Path| {
-        let known = live.moved.iter().find(|(host, _)| path.starts_with(host));
-        match known.and_then(|(host, inside)| Some((path.strip_prefix(host).ok()?, inside))) {
-            Some((rest, inside)) if rest.as_os_str().is_empty() => inside.clone(),
-            Some((rest, inside)) => inside.join(rest),
-            None => path.to_owned(),
-        }
-    };
-    let program = find_program(request, &live.spec.substrate_home)?;
-    // A link to it may lie in a directory that the world has to itself.
-    let cwd = fs::canonicalize(&request.cwd).unwrap_or_else(|_| request.cwd.clone());
-    let cwd = moved(&cwd);
-    let mut env: Vec<Vec<u8>> = request
-        .env
-        .iter()
-        .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
-        .collect();
-    if let Some(scratch) = &live.scratch {
-        env.retain(|variable| !variable.starts_with(b"TMPDIR="));
-        env.push([b"TMPDIR=", scratch.as_os_str().as_bytes()].concat());
-    }
-    if live.network.is_some() {
-        // The gate goes through the user's proxies itself, and a world cannot reach them.
-        env.retain(|variable| !is_proxy(variable));
-    }
-    let mut streams = Streams::default();
-    streams.add(&request.stdio, live)?;
-    for (number, fd) in &request.fds {
-        streams.pass(*number, fd.as_fd(), live)?;
-        if let Some(bit) = 1_u8.checked_shl(number.unsigned_abs()) {
-            streams.terminal_for &= !bit;
-        }
-    }
-    let argv: Vec<&OsStr> = request.argv.iter().map(OsString::as_os_str).collect();
-    let parts = Parts {
-        program: program.as_os_str(),
-        argv: &argv,
-        env: &env,
-        cwd: cwd.as_os_str(),
-        umask: request.umask,
-        terminal_for: streams.terminal_for,
-        terminal_at: request.terminal_at,
-        size: streams.size,
-        fds: &streams.numbers,
-    };
-    let fds: Vec<BorrowedFd<'_>> = streams.fds.iter().map(AsFd::as_fd).collect();
-    let command = live
-        .init
-        .start(&parts, &fds)
-        .map_err(|error| start_error(error, live, program.clone(), cwd.clone()))?;
-    Ok((command, streams.carried))
-}
-
-fn is_proxy(variable: &[u8]) -> bool {
-    let name = variable.split(|byte| *byte == b'=').next();
-    let name = name.unwrap_or_default();
-    VARIABLES.iter().any(|known| known.as_bytes() == name)
-}
-
-fn start_error(error: StartError, live: &Live, program: PathBuf, cwd: PathBuf) -> WorldError {
-    match error {
-        StartError::Own(error) => WorldError::Own("send the command to the world", error),
-        StartError::Gone => WorldError::Gone(live.id),
-        StartError::Stage(Stage::Cwd, source) => WorldError::Cwd { path: cwd, source },
-        StartError::Stage(Stage::Exec, source) if source.kind() == io::ErrorKind::NotFound => {
-            WorldError::NotFound(program)
-        }
-        StartError::Stage(stage, source) => WorldError::Start {
-            program,
-            stage,
-            source,
-        },
-    }
-}
-
 fn status_of(end: End, request: &ExecRequest) -> Result<Status, WorldError> {
     match end {
         End::Exited(code) => Ok(Status::Exited(code)),
@@ -591,32 +539,6 @@ fn status_of(end: End, request: &ExecRequest) -> Result<Status, WorldError> {
             })
         }
     }
-}
-
-/// The file that a request names; a bare name is looked up on its own `PATH`, without the
-/// shims, which do not exist inside.
-fn find_program(request: &ExecRequest, substrate_home: &Path) -> Result<PathBuf, WorldError> {
-    let program = Path::new(&request.program);
-    if request.program.as_bytes().contains(&b'/') {
-        return Ok(request.cwd.join(program));
-    }
-    let path = request.env.iter().find(|(name, _)| name == "PATH");
-    let path = path.map_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"), |(_, value)| {
-        value
-    });
-    let home = fs::canonicalize(substrate_home).ok();
-    std::env::split_paths(path)
-        .map(|dir| request.cwd.join(dir).join(program))
-        .find(|file| {
-            let inside = home.as_ref().is_some_and(|home| {
-                fs::canonicalize(file).is_ok_and(|real| real.starts_with(home))
-                    || file.starts_with(home)
-            });
-            let runs = fs::metadata(file)
-                .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
-            runs && !inside
-        })
-        .ok_or_else(|| WorldError::NotFound(program.to_owned()))
 }
 
 impl Drop for Live {

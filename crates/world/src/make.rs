@@ -4,20 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixDatagram;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use substrate_policy::terms::{Mode, WorldSpec};
-use substrate_sys::launch::{
-    self, Init, LaunchError, Launched, Launching, Maps, NO_NETWORK, NewNetwork, Plan,
-};
+use substrate_sys::launch::{self, Init, LaunchError, Launching, Maps, NewNetwork, Plan, Progress};
 use substrate_sys::namespace::Namespaces;
 use substrate_sys::{access, caps, landlock, seccomp};
 use substrate_trace::{Enforced, Level, WorldId};
 
-use crate::backend::WorldError;
+use crate::backend::{ExecRequest, WorldError};
 use crate::guard::{ExecJudge, Guard, Terms};
 use crate::held;
 use crate::kernel_file;
@@ -27,6 +25,7 @@ use crate::mountinfo;
 use crate::network::{Network, NetworkMaker};
 use crate::pending::{NewPending, Pending};
 use crate::sockets;
+use crate::start::{Ask, Asked, Inside, Prepared};
 use crate::steps::{HAND_OUT, HeldAs, Label, MapsBy, NETWORK, Recipe, Steps};
 use crate::streams::{Carried, Stream};
 
@@ -93,6 +92,8 @@ pub struct Live {
     pub layout: Layout,
     /// Files of the host that its first command has as streams.
     pub streams: Vec<Stream>,
+    /// The command that it was made for, when that was asked for already.
+    pub first: Option<Result<Asked, WorldError>>,
     /// What is to be done about streams when it has ended.
     pub carried: Carried,
 }
@@ -111,6 +112,8 @@ pub struct Purpose<'a> {
     pub cwd: PathBuf,
     /// Files of the host that the first command has as streams.
     pub streams: Vec<PathBuf>,
+    /// The command that it is made for.
+    pub first: Option<&'a ExecRequest>,
     /// Judges every program start inside.
     pub judge: Option<Arc<dyn ExecJudge>>,
     /// What an earlier world left, to be worked on.
@@ -314,7 +317,7 @@ fn build(
             .map_err(|(path, source)| WorldError::Group { path, source })?,
         None => Vec::new(),
     };
-    let (ours, theirs) = UnixDatagram::pair().map_err(own("make a socket pair"))?;
+    let (ours, theirs) = UnixStream::pair().map_err(own("make a socket pair"))?;
     let plan = match network.as_mut() {
         Some(network) => Some(network.plan().map_err(own(NETWORK))?),
         None => None,
@@ -374,20 +377,40 @@ fn build(
         },
     }
     .steps();
-    let mut gate = network.as_mut().zip(plan.as_ref()).map(|(network, plan)| {
+    let gated = network.is_some();
+    let mut opened = Ok(());
+    let mut open = network.as_mut().zip(plan.as_ref()).map(|(network, plan)| {
         || {
             let sockets = plan.receive(ours.as_fd());
-            sockets.and_then(|sockets| network.start(sockets))
+            opened = match sockets {
+                Ok(sockets) => network
+                    .start(sockets)
+                    .map_err(own("start the network's gate")),
+                Err(error) => Err(WorldError::Network(error.to_string())),
+            };
+            opened.is_ok()
         }
     });
-    let mut opened = Ok(());
-    // The gate is set up while the world's first process goes on to its files.
-    let mut meanwhile = |launching: &Launching| {
-        if launching.comes_first(ours.as_fd()).unwrap_or(false)
-            && let Some(mut open) = gate.take()
-        {
-            opened = open();
-        }
+    let mut first = purpose.first.map(|request| First {
+        request,
+        inside: Inside {
+            world: id,
+            level: Level::Full,
+            layout: &layout,
+            streams: &[],
+            moved: &[],
+            scratch: None,
+            gated,
+            substrate_home: &spec.substrate_home,
+        },
+        prepared: None,
+        asked: None,
+    });
+    let meanwhile = Meanwhile {
+        gate: open
+            .as_mut()
+            .map(|open| (ours.as_fd(), open as &mut dyn FnMut() -> bool)),
+        first: first.as_mut(),
     };
     let beginning = Beginning {
         maps: maps.lines,
@@ -395,18 +418,16 @@ fn build(
         network: made,
         placement: purpose.placement,
     };
-    let launched = launch_steps(steps, beginning, &mut meanwhile);
-    let (mut launched, streams) = match launched {
+    let launched = launch_steps(steps, beginning, meanwhile);
+    let mut launched = match launched {
         Ok(launched) => launched,
         Err((error, label)) => {
-            let error = launch_error(error, label.as_ref(), plan.as_ref());
+            let error = launch_error(error, label.as_ref());
             return Err(Box::new(Failed { error, label }));
         }
     };
-    if let Some(mut open) = gate {
-        opened = open();
-    }
-    opened.map_err(own("start the network's gate"))?;
+    opened?;
+    let first = first.and_then(|first| first.asked);
     let guard = guard(id, purpose, &mut launched, &mut enforced)?;
     Ok(Live {
         id,
@@ -420,7 +441,8 @@ fn build(
         moved: Vec::new(),
         scratch: None,
         layout,
-        streams,
+        streams: launched.streams,
+        first,
         carried: Carried::default(),
     })
 }
@@ -436,11 +458,8 @@ pub(crate) fn guard(
         return Ok(None);
     };
     let own = |error| WorldError::Own("guard program starts", error);
-    // The filter is the only step besides streams that gives a descriptor.
-    let (_, listener) = launched
-        .exports
-        .pop()
-        .ok_or_else(|| own(io::ErrorKind::NotFound.into()))?;
+    let listener = launched.listener.take();
+    let listener = listener.ok_or_else(|| own(io::ErrorKind::NotFound.into()))?;
     let spec = purpose.spec;
     let enforce = spec.mode == Mode::Enforce;
     let terms = Terms {
@@ -605,11 +624,53 @@ pub(crate) struct Beginning {
     pub placement: Placement,
 }
 
+/// What can be done while a world's first process takes its steps.
+pub(crate) struct Meanwhile<'a, 'b> {
+    /// Opens the gate, once this descriptor has the network's sockets; false when that fails.
+    pub gate: Option<(BorrowedFd<'a>, &'a mut dyn FnMut() -> bool)>,
+    /// Starts the command that the world is made for.
+    pub first: Option<&'a mut First<'b>>,
+}
+
+/// The command that a world is made for, on its way.
+pub(crate) struct First<'a> {
+    request: &'a ExecRequest,
+    inside: Inside<'a>,
+    prepared: Option<Result<Prepared<'a>, WorldError>>,
+    asked: Option<Result<Asked, WorldError>>,
+}
+
+impl First<'_> {
+    /// Once its streams are there.
+    fn prepare(&mut self, streams: &[Stream]) {
+        let inside = Inside {
+            streams,
+            ..self.inside
+        };
+        self.prepared = Some(Prepared::new(&inside, self.request));
+    }
+
+    /// Once nothing but the rest of the steps can go wrong.
+    fn ask(&mut self, launching: &Launching) {
+        let send: Ask<'_> = &|parts, fds| launching.ask(parts, fds);
+        let prepared = self.prepared.take();
+        self.asked = prepared.map(|prepared| prepared.and_then(|prepared| prepared.ask(send)));
+    }
+}
+
+/// A world that is ready for commands.
+pub(crate) struct Launched {
+    pub init: Init,
+    pub streams: Vec<Stream>,
+    /// The end of its filter at which program starts are judged.
+    pub listener: Option<OwnedFd>,
+}
+
 pub(crate) fn launch_steps(
     steps: Steps,
     beginning: Beginning,
-    meanwhile: &mut dyn FnMut(&Launching),
-) -> Result<(Launched, Vec<Stream>), StepFailure> {
+    mut meanwhile: Meanwhile<'_, '_>,
+) -> Result<Launched, StepFailure> {
     let one_shot = beginning.placement == Placement::Isolated;
     let namespaces = beginning.namespaces;
     let plan = Plan {
@@ -626,57 +687,76 @@ pub(crate) fn launch_steps(
         one_shot,
         die_with_thread: one_shot,
     };
-    let launching = launch::begin(plan).inspect(|launching| meanwhile(launching));
-    let mut launched = launching.and_then(Launching::finish).map_err(|error| {
+    let labels = &steps.labels;
+    let failed = |error: LaunchError| {
         let label = match &error {
-            LaunchError::Step { number, .. } => steps.labels.get(*number).cloned(),
+            LaunchError::Step { number, .. } => labels.get(*number).cloned(),
             _ => None,
         };
         (error, label)
-    })?;
+    };
     let is_stream = |number: usize| {
-        let label = steps.labels.get(number);
+        let label = labels.get(number);
         label.is_some_and(|label| label.doing == HAND_OUT)
     };
-    let handed_out = launched
-        .exports
-        .extract_if(.., |(number, _)| is_stream(*number));
-    // One that cannot be looked at is carried over byte by byte.
-    let streams = handed_out
-        .filter_map(|(_, fd)| Stream::new(fd).ok())
-        .collect();
-    Ok((launched, streams))
+    let launching = launch::begin(plan).map_err(failed)?;
+    let (mut streams, mut listener) = (Vec::new(), None);
+    let mut due = labels
+        .iter()
+        .filter(|label| label.doing == HAND_OUT)
+        .count();
+    let (mut ready, mut gate_works) = (false, true);
+    while !(ready && meanwhile.gate.is_none()) {
+        let sockets = meanwhile.gate.as_ref().map(|(sockets, _)| *sockets);
+        let progress = match ready {
+            true => Progress::Other,
+            false => launching.next(sockets).map_err(failed)?,
+        };
+        match progress {
+            Progress::Ready => ready = true,
+            Progress::Other => gate_works = meanwhile.gate.take().is_none_or(|(_, open)| open()),
+            Progress::Missing(number) => due -= usize::from(is_stream(number)),
+            Progress::Export(number, fd) if is_stream(number) => {
+                due -= 1;
+                // One that cannot be looked at is carried over byte by byte.
+                streams.extend(Stream::new(fd));
+            }
+            Progress::Export(_, fd) => listener = Some(fd),
+        }
+        if let Some(first) = meanwhile
+            .first
+            .as_mut()
+            .filter(|first| first.asked.is_none())
+        {
+            if due == 0 && first.prepared.is_none() {
+                first.prepare(&streams);
+            }
+            if first.prepared.is_some() && gate_works && meanwhile.gate.is_none() {
+                first.ask(&launching);
+            }
+        }
+    }
+    Ok(Launched {
+        init: launching.into_init(),
+        streams,
+        listener,
+    })
 }
 
-pub(crate) fn launch_error(
-    error: LaunchError,
-    label: Option<&Label>,
-    plan: Option<&substrate_sys::netplan::NetPlan>,
-) -> WorldError {
+pub(crate) fn launch_error(error: LaunchError, label: Option<&Label>) -> WorldError {
     match error {
         LaunchError::Own(what, error) => WorldError::Own(what, error),
         LaunchError::Clone(error) => WorldError::Namespaces(error),
         LaunchError::Maps(error) => WorldError::Maps(error),
         LaunchError::Died => WorldError::Died,
-        LaunchError::Step { detail, error, .. } => {
-            let doing = label.map_or("take a step", |label| label.doing);
-            match plan {
-                Some(_) if doing == NETWORK && detail == NO_NETWORK => {
-                    WorldError::Namespaces(error)
-                }
-                Some(plan) if doing == NETWORK => {
-                    WorldError::Network(plan.describe(substrate_sys::netplan::StepError {
-                        step: detail as usize,
-                        code: error.raw_os_error().unwrap_or(0),
-                    }))
-                }
-                _ => WorldError::Step {
-                    doing,
-                    path: label.and_then(|label| label.path.clone()),
-                    source: error,
-                },
-            }
-        }
+        LaunchError::Step { error, .. } => match label {
+            Some(label) if label.doing == NETWORK => WorldError::Namespaces(error),
+            _ => WorldError::Step {
+                doing: label.map_or("take a step", |label| label.doing),
+                path: label.and_then(|label| label.path.clone()),
+                source: error,
+            },
+        },
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::UnixStream;
 
 use substrate_policy::terms::{Mode, NetSpec};
 use substrate_sys::launch::NewNetwork;
@@ -67,7 +67,7 @@ fn redirected() -> Result<bool, (String, io::Error)> {
         (doing, io::Error::other(error))
     })?;
     let (plan, _) = egress::plan(&NetSpec::default(), Mode::Enforce, &[]);
-    let (ours, theirs) = UnixDatagram::pair().map_err(told("make a socket pair"))?;
+    let (ours, theirs) = UnixStream::pair().map_err(told("make a socket pair"))?;
     let (layout, held) = (Layout::default(), BTreeMap::new());
     let mut recipe = probe::recipe(&layout, &held, maps.by);
     let (network, joining) =

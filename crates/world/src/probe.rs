@@ -400,11 +400,9 @@ fn pidfd_row() -> Row {
         one_shot: true,
         die_with_thread: true,
     };
-    let works = launch::launch(plan).is_ok_and(|launched| {
-        let told = |_| process_info::ending(launched.init.pidfd());
-        launched
-            .init
-            .kill()
+    let works = launch::launch(plan).is_ok_and(|init| {
+        let told = |_| process_info::ending(init.pidfd());
+        init.kill()
             .and_then(told)
             .is_ok_and(|ending| ending.is_some())
     });

@@ -18,7 +18,7 @@ use substrate_trace::Level;
 
 use crate::backend::{ExecRequest, Stdio, WorldError};
 use crate::layout::{Layout, What};
-use crate::make::Live;
+use crate::start::Inside;
 
 /// A file of the host as the world may have it: on a read-only mount of its own.
 #[derive(Debug)]
@@ -132,9 +132,11 @@ pub(crate) struct Streams {
     /// Which of 0, 1 and 2 become a terminal of the world, as a bit set.
     pub terminal_for: u8,
     pub size: (u16, u16),
-    pub carried: Carried,
+    carried: Carried,
     /// Outputs that are carried over already, and where into.
     pipes: Vec<((u64, u64), i32, OwnedFd)>,
+    /// Inputs that are carried over once it is certain that somebody will read them.
+    inputs: Vec<(File, io::PipeWriter)>,
 }
 
 /// What still has to be done about streams once their command has ended.
@@ -180,7 +182,7 @@ fn own(what: &'static str) -> impl FnOnce(io::Error) -> WorldError {
 
 impl Streams {
     /// The standard streams of a command.
-    pub(crate) fn add(&mut self, stdio: &Stdio, live: &Live) -> Result<(), WorldError> {
+    pub(crate) fn add(&mut self, stdio: &Stdio, inside: &Inside<'_>) -> Result<(), WorldError> {
         match stdio {
             Stdio::Terminal(rows, columns) => {
                 self.terminal_for = 0b111;
@@ -188,7 +190,7 @@ impl Streams {
             }
             Stdio::Given(fds) => {
                 for (number, fd) in fds.iter().enumerate() {
-                    self.pass(number as i32, fd.as_fd(), live)?;
+                    self.pass(number as i32, fd.as_fd(), inside)?;
                 }
             }
             Stdio::Inherit => {
@@ -203,7 +205,7 @@ impl Streams {
                             self.size = (size.rows, size.columns);
                         }
                     } else {
-                        self.pass(number as i32, fd, live)?;
+                        self.pass(number as i32, fd, inside)?;
                     }
                 }
             }
@@ -217,13 +219,13 @@ impl Streams {
         &mut self,
         number: i32,
         fd: BorrowedFd<'_>,
-        live: &Live,
+        inside: &Inside<'_>,
     ) -> Result<(), WorldError> {
         let closed = || File::options().read(true).write(true).open("/dev/null");
         let fd = match poll::leads_elsewhere(fd) {
             Ok(true) => return Err(WorldError::OpenDirectory(number)),
             Ok(false) => self
-                .fit(number, fd, live)
+                .fit(number, fd, inside)
                 .map_err(own("hand a descriptor to the world"))?,
             Err(_) => closed().map_err(own("open /dev/null"))?.into(),
         };
@@ -232,9 +234,9 @@ impl Streams {
         Ok(())
     }
 
-    fn fit(&mut self, number: i32, fd: BorrowedFd<'_>, live: &Live) -> io::Result<OwnedFd> {
+    fn fit(&mut self, number: i32, fd: BorrowedFd<'_>, inside: &Inside<'_>) -> io::Result<OwnedFd> {
         // Without mounts of its own a world has no other place for a file to be opened on.
-        let named = match live.enforced.level {
+        let named = match inside.level {
             Level::Full => look(number, fd)?,
             _ => None,
         };
@@ -243,16 +245,16 @@ impl Streams {
         };
         if named.regular && named.writes {
             let path = named.path.as_deref();
-            if path.is_some_and(|path| is_writable(&live.layout, path)) {
+            if path.is_some_and(|path| is_writable(inside.layout, path)) {
                 return fd.try_clone_to_owned();
             }
             return self.carry_out(&named, fd);
         }
-        let mut known = live.streams.iter();
+        let mut known = inside.streams.iter();
         let known = known.find(|stream| stream.identity == named.identity);
         let Some(mut file) = known.and_then(|stream| stream.open(&named).ok()) else {
             return match named.reads {
-                true => carry_in(fd),
+                true => self.carry_in(fd),
                 false => self.carry_out(&named, fd),
             };
         };
@@ -281,14 +283,23 @@ impl Streams {
         self.pipes.push(known);
         Ok(end)
     }
-}
 
-/// A pipe that brings what a descriptor has to read.
-fn carry_in(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let (end, to) = io::pipe()?;
-    // It ends when the command has gone or the input is over; nothing depends on it.
-    carry(File::from(fd.try_clone_to_owned()?), to)?;
-    Ok(end.into())
+    /// A pipe that brings what a descriptor has to read.
+    fn carry_in(&mut self, fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        let (end, to) = io::pipe()?;
+        let from = File::from(fd.try_clone_to_owned()?);
+        self.inputs.push((from, to));
+        Ok(end.into())
+    }
+
+    /// Begins to read for a command that will run. Says what is to be done when it has ended.
+    pub(crate) fn begin(&mut self) -> io::Result<Carried> {
+        for (from, to) in self.inputs.drain(..) {
+            // It ends when the command has gone or the input is over; nothing depends on it.
+            carry(from, to)?;
+        }
+        Ok(std::mem::take(&mut self.carried))
+    }
 }
 
 fn carry(

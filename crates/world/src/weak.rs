@@ -18,7 +18,7 @@ use crate::backend::WorldError;
 use crate::expand;
 use crate::held;
 use crate::layout::{Host, Layout, Placement, What};
-use crate::make::{self, Beginning, Live, Options, Purpose};
+use crate::make::{self, Beginning, Live, Meanwhile, Options, Purpose};
 use crate::mountinfo;
 use crate::pending::{self, Owner, RootKind};
 use crate::rights::{ALL, READ, around};
@@ -166,8 +166,12 @@ fn build(
         network: None,
         placement: purpose.placement,
     };
-    let (mut launched, _) = make::launch_steps(steps, beginning, &mut |_| {})
-        .map_err(|(error, label)| make::launch_error(error, label.as_ref(), None))?;
+    let meanwhile = Meanwhile {
+        gate: None,
+        first: None,
+    };
+    let mut launched = make::launch_steps(steps, beginning, meanwhile)
+        .map_err(|(error, label)| make::launch_error(error, label.as_ref()))?;
     let guard = make::guard(id, purpose, &mut launched, &mut enforced)?;
     Ok(Live {
         id,
@@ -182,6 +186,7 @@ fn build(
         scratch: Some(scratch.to_owned()),
         layout: Layout::default(),
         streams: Vec::new(),
+        first: None,
         carried: Carried::default(),
     })
 }

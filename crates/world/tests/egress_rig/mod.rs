@@ -618,7 +618,7 @@ pub fn world_process() {
     if let Err(error) = plan.run(&mut made) {
         panic!("{}", plan.describe(error));
     }
-    made.send(socket.as_fd()).unwrap();
+    made.send(Ok(()), socket.as_fd()).unwrap();
     drop(made);
     for name in ["resolv.conf", "nsswitch.conf", "hosts"] {
         let Ok(target) = std::fs::canonicalize(format!("/etc/{name}")) else {
