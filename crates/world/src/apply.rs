@@ -361,7 +361,7 @@ impl Selection<'_> {
     /// Whether this path was asked for.
     pub(crate) fn wants(&self, root: &Root, path: &Path) -> bool {
         if self.paths.is_empty() {
-            return !root.held || self.held;
+            return self.held || !root.holds(path);
         }
         self.paths.iter().any(|chosen| path.starts_with(chosen))
     }

@@ -261,6 +261,15 @@ pub fn discard(pending: &mut Pending) -> Result<(), DiscardError> {
     Ok(throw_away(pending)?)
 }
 
+/// Removes a result that changed nothing. Without its description, which goes first, what a crash
+/// leaves of it is rubbish.
+pub fn forget(pending: &Pending) -> Result<(), PendingError> {
+    let path = pending.dir().join(pending::META);
+    remove_path(&path).map_err(io_error("remove", &path))?;
+    remove_stores(pending)?;
+    remove_path(pending.dir()).map_err(io_error("remove", pending.dir()))
+}
+
 /// Throws a result away even if an apply of it is half done and can be neither finished nor
 /// undone: the host stays as it is now, and what was kept for going back is gone.
 pub fn discard_anyway(pending: &mut Pending) -> Result<(), DiscardError> {
@@ -295,15 +304,20 @@ fn throw_away(pending: &mut Pending) -> Result<(), PendingError> {
         Err(PendingError::Io { source, .. }) if source.kind() == io::ErrorKind::StorageFull => {}
         other => other?,
     }
-    for root in pending.meta().roots.clone() {
-        // A root's writes may lie outside the result's own directory.
+    remove_stores(pending)?;
+    erase(pending.dir())
+}
+
+/// A root's writes may lie outside the result's own directory.
+fn remove_stores(pending: &Pending) -> Result<(), PendingError> {
+    for root in &pending.meta().roots {
         if let Some(base) = root.work.parent()
             && !base.starts_with(pending.dir())
         {
             remove_path(base).map_err(io_error("remove", base))?;
         }
     }
-    erase(pending.dir())
+    Ok(())
 }
 
 /// Removes the description last, so that what is left over after a crash is found again; what
@@ -318,7 +332,7 @@ fn erase(dir: &Path) -> Result<(), PendingError> {
     for entry in entries {
         let entry = entry.map_err(io_error("list", dir))?;
         match entry.file_name().to_str() {
-            Some("meta.json") => last.insert(0, entry.path()),
+            Some(pending::META) => last.insert(0, entry.path()),
             Some(pending::DISCARDED) => last.push(entry.path()),
             _ => remove_path(&entry.path()).map_err(io_error("remove", &entry.path()))?,
         }

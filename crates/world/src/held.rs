@@ -18,7 +18,8 @@ const LOOKED_AT: usize = 4096;
 /// More than this is not copied for one command.
 const MOST_COPIED: u64 = 500_000;
 
-/// Gives every held place somewhere to write to. Places that `no_overlay` names, with the
+/// Gives every held place somewhere to write to. One overlay serves what lies below a place that is
+/// held anyway: making and removing them is most of what a short command costs. Places that `no_overlay` names, with the
 /// reason, are copied; what is apart from the policy's roots is then left read-only instead.
 pub fn hold(
     layout: &mut Layout,
@@ -38,7 +39,13 @@ pub fn hold(
         .collect();
     let earlier = pending.meta().roots.clone();
     reject_lost(layout, &earlier)?;
+    // Overlays on what is apart from the policy's roots, by their numbers.
+    let mut around: Vec<(PathBuf, usize)> = Vec::new();
     for (path, apart) in places {
+        if earlier.iter().any(|root| root.open.contains(&path)) {
+            layout.places.remove(&path);
+            continue;
+        }
         let reason = no_overlay
             .get(&path)
             .cloned()
@@ -51,19 +58,29 @@ pub fn hold(
             held.insert(path, again);
             continue;
         }
-        match reason {
-            None => {
+        // A diff is named by the place that the command works in, which stays a root of its own.
+        let works_here = pending.meta().cwd.starts_with(&path);
+        let outer = around.iter().find(|(outer, _)| path.starts_with(outer));
+        match (reason, outer) {
+            (None, Some((_, number))) if !apart && !works_here => {
+                pending.open_below(*number, path.clone());
+                layout.places.remove(&path);
+            }
+            (None, _) => {
                 let paths = pending.add_root(&path, RootKind::Overlay, apart)?;
+                if apart {
+                    around.push((path.clone(), paths.index));
+                }
                 let (upper, work) = (paths.upper, paths.work);
                 held.insert(path, HeldAs::Overlay { upper, work });
             }
-            Some(reason) if apart => {
+            (Some(reason), _) if apart => {
                 layout.places.remove(&path);
                 layout
                     .notes
                     .push(format!("{} is read-only: {reason}", path.display()));
             }
-            Some(reason) => {
+            (Some(reason), _) => {
                 let copy = copy_whole(pending, &path, &reason)?;
                 layout
                     .notes

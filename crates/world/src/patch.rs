@@ -190,9 +190,13 @@ impl Totals {
 pub fn totals(pending: &Pending, progress: OnProgress<'_>) -> Result<Totals, ShowError> {
     let mut totals = Totals::default();
     diff::visit(pending, progress, &mut |found| {
-        totals.add(pending.meta().roots[found.root].held, &found);
+        totals.add(is_held(&pending.meta().roots[found.root], &found), &found);
     })?;
     Ok(totals)
+}
+
+fn is_held(root: &Root, found: &Found) -> bool {
+    root.held && root.holds(&host_path(root, &found.change))
 }
 
 /// One line a name, with lines added and removed for texts and sizes for the rest.
@@ -206,13 +210,17 @@ pub fn stat(
     let mut waiting: Vec<Found> = Vec::new();
     let mut last = None;
     // What the names hold is read by two threads, so it is done for many at once.
+    let part = |found: &Found| {
+        let root = &pending.meta().roots[found.root];
+        (found.root, is_held(root, found))
+    };
     let mut write = |waiting: &mut Vec<Found>| -> io::Result<()> {
-        let Some(number) = waiting.first().map(|found| found.root) else {
+        let Some((number, held)) = waiting.first().map(part) else {
             return Ok(());
         };
         let sides = open_sides(&pending.meta().roots[number])?;
-        if last.replace(number) != Some(number) {
-            root_line(sides.root, &paint, out)?;
+        if last.replace((number, held)) != Some((number, held)) {
+            root_line(sides.root, held, &paint, out)?;
         }
         for (found, told) in waiting.iter().zip(tell_all(&sides, waiting)) {
             stat_line(found, &told, &paint, out)?;
@@ -225,9 +233,9 @@ pub fn stat(
         if failed.is_err() {
             return;
         }
-        totals.add(pending.meta().roots[found.root].held, &found);
-        let other_root = waiting.first().is_some_and(|one| one.root != found.root);
-        if other_root || waiting.len() >= TOLD_AT_ONCE {
+        totals.add(part(&found).1, &found);
+        let other_part = waiting.first().is_some_and(|one| part(one) != part(&found));
+        if other_part || waiting.len() >= TOLD_AT_ONCE {
             failed = write(&mut waiting);
         }
         waiting.push(found);
@@ -246,9 +254,10 @@ pub fn patch(
 ) -> Result<Totals, ShowError> {
     let mut totals = Totals::default();
     each(pending, progress, &mut |sides, found, first| {
-        totals.add(sides.root.held, found);
+        let held = is_held(sides.root, found);
+        totals.add(held, found);
         if first {
-            root_line(sides.root, &paint, out)?;
+            root_line(sides.root, held, &paint, out)?;
         }
         patch_one(&mut Reader::new(sides), found, &paint, out)
     })?;
@@ -272,7 +281,15 @@ pub fn json(
         head.open_object();
         head.key("path").os(&root.target);
         head.key("strategy").string(root.kind.as_str());
-        head.key("held").bool(root.held).close_object();
+        head.key("held").bool(root.held);
+        if !root.open.is_empty() {
+            head.key("open").open_array();
+            for open in &root.open {
+                head.os(open);
+            }
+            head.close_array();
+        }
+        head.close_object();
     }
     head.close_array();
     out.write_all(b"{\"v\":1,")?;
@@ -281,7 +298,7 @@ pub fn json(
     let mut totals = Totals::default();
     each(pending, progress, &mut |sides, found, _| {
         let before = totals;
-        totals.add(sides.root.held, found);
+        totals.add(is_held(sides.root, found), found);
         if before != Totals::default() {
             out.write_all(b",")?;
         }
@@ -326,7 +343,7 @@ fn json_one(root: &Root, found: &Found, json: &mut Json) {
     json.open_object();
     json.key("path").os(host_path(root, change));
     json.key("kind").string(change.kind.as_str());
-    json.key("held").bool(root.held);
+    json.key("held").bool(is_held(root, found));
     let words: Vec<&str> = field_words(change).collect();
     json.key("fields").string_array(&words);
     entry(json, "old", change.old);
@@ -438,24 +455,29 @@ fn read_body(dir: &OwnedFd, name: &OsStr, entry: &Entry, old: bool) -> io::Resul
     }
 }
 
-/// Hands on every change with both sides at hand, and whether it is the first of its root.
+/// Hands on every change with both sides at hand, and whether it is the first of its root, or of
+/// those that are held there or not.
 fn each(
     pending: &Pending,
     progress: OnProgress<'_>,
     show: &mut dyn FnMut(&Sides<'_>, &Found, bool) -> io::Result<()>,
 ) -> Result<(), ShowError> {
     let mut sides: Option<(usize, Sides<'_>)> = None;
+    let mut was_held = false;
     let mut failed: io::Result<()> = Ok(());
     diff::visit(pending, progress, &mut |found| {
         if failed.is_err() {
             return;
         }
         failed = (|| {
-            let first = sides.as_ref().is_none_or(|(n, _)| *n != found.root);
-            if first {
-                let root = &pending.meta().roots[found.root];
+            let root = &pending.meta().roots[found.root];
+            let held = is_held(root, &found);
+            let other_root = sides.as_ref().is_none_or(|(n, _)| *n != found.root);
+            if other_root {
                 sides = Some((found.root, open_sides(root)?));
             }
+            let first = other_root || held != was_held;
+            was_held = held;
             match &sides {
                 Some((_, sides)) => show(sides, &found, first),
                 None => Ok(()),
@@ -477,10 +499,10 @@ fn open_sides(root: &Root) -> io::Result<Sides<'_>> {
     })
 }
 
-fn root_line(root: &Root, paint: &Paint, out: &mut dyn Write) -> io::Result<()> {
+fn root_line(root: &Root, held: bool, paint: &Paint, out: &mut dyn Write) -> io::Result<()> {
     let mut text = b"# ".to_vec();
     text.extend(quoted(root.target.as_os_str()));
-    if root.held {
+    if held {
         text.extend_from_slice(b" (outside what may be written; held)");
     }
     paint.line(out, paint.header, &text)

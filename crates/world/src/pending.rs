@@ -20,7 +20,7 @@ use crate::kernel_file;
 use crate::manifest;
 use crate::wire;
 
-const META: &str = "meta.json";
+pub(crate) const META: &str = "meta.json";
 const EXIT: &str = "exit";
 const NO_EXIT: &str = "-";
 /// Its being there says that the result was thrown away.
@@ -129,6 +129,9 @@ pub struct Root {
     pub kind: RootKind,
     /// Outside what the policy lets be written: shown apart, applied only when asked for.
     pub held: bool,
+    /// Places below a held target that the policy lets be written all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "wire::paths")]
+    pub open: Vec<PathBuf>,
     /// Whether the target is a single file rather than a directory.
     #[serde(default)]
     pub single: bool,
@@ -137,6 +140,13 @@ pub struct Root {
     /// When the copy was complete; what changed in it later was the world.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied: Option<Moment>,
+}
+
+impl Root {
+    /// Whether a path of the host lies outside what the policy lets be written.
+    pub fn holds(&self, path: &Path) -> bool {
+        self.held && !self.open.iter().any(|open| path.starts_with(open))
+    }
 }
 
 /// A process, told apart from a later one with the same id.
@@ -322,6 +332,14 @@ impl Pending {
         self.add_root_in(&dir, target, kind, held)
     }
 
+    /// Notes that the policy lets a place below a held root be written.
+    pub(crate) fn open_below(&mut self, root: usize, place: PathBuf) {
+        if let Some(root) = self.meta.roots.get_mut(root) {
+            root.open.push(place);
+            self.saved = false;
+        }
+    }
+
     /// As [`Pending::add_root`], with the writes kept below `store`, for a target whose
     /// writes cannot be held in Substrate's home.
     pub fn add_root_in(
@@ -335,15 +353,15 @@ impl Pending {
         let host = fs::symlink_metadata(&target).map_err(io_error("look at", &target))?;
         let index = self.meta.roots.len();
         let base = if store == self.dir {
-            store.join(index.to_string())
+            store.to_owned()
         } else {
             store.join(format!("{}-{index}", self.meta.world_id))
         };
-        private_dir_all(&base)?;
-        let work = base.join("work");
+        let work = base.join(format!("work-{index}"));
+        let upper = base.join(format!("upper-{index}"));
         let upper = match (kind, target.file_name()) {
-            (RootKind::Copy, Some(name)) if !host.is_dir() => base.join("upper").join(name),
-            _ => base.join("upper"),
+            (RootKind::Copy, Some(name)) if !host.is_dir() => upper.join(name),
+            _ => upper,
         };
         match kind {
             RootKind::Overlay => {
@@ -366,6 +384,7 @@ impl Pending {
             work: work.clone(),
             kind,
             held,
+            open: Vec::new(),
             single: !host.is_dir(),
             identity: (host.dev(), host.ino()),
             copied: None,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::entry::{Entry, Moment, NodeKind};
-use crate::pending::{Meta, Pending, PendingError, io_error};
+use crate::pending::{Meta, Pending, PendingError, RootKind, io_error};
 use crate::walk::{Change, ChangeKind};
 use crate::wire;
 
@@ -104,7 +104,8 @@ impl Conflict {
 
 /// Writes the record while the changes pass by, in order.
 pub(crate) struct Recorder {
-    out: BufWriter<File>,
+    /// Made with the first change: where nothing changed there is nothing to keep a record for.
+    out: Option<BufWriter<File>>,
     temp: PathBuf,
     path: PathBuf,
     created: Moment,
@@ -117,19 +118,34 @@ impl Recorder {
     pub(crate) fn new(pending: &Pending) -> Result<Self, PendingError> {
         let path = pending.dir().join(RECORD);
         let temp = path.with_extension("tmp");
-        let file = File::create(&temp).map_err(io_error("write", &temp))?;
         let earlier = match pending.meta().explored {
             Some(since) => Some((Record::open(pending)?, since)),
             None => None,
         };
-        Ok(Self {
-            out: BufWriter::new(file),
+        let mut recorder = Self {
+            out: None,
             temp,
             path,
             created: pending.meta().created,
             fine: pending.meta().fine,
             earlier: earlier.filter(|(record, _)| record.lines.is_some()),
-        })
+        };
+        let mut roots = pending.meta().roots.iter();
+        if pending.meta().explored.is_some() || roots.any(|root| root.kind == RootKind::Copy) {
+            // An older record is replaced, and a copy differs as soon as the host changes.
+            recorder.out()?;
+        }
+        Ok(recorder)
+    }
+
+    fn out(&mut self) -> Result<&mut BufWriter<File>, PendingError> {
+        if self.out.is_none() {
+            let file = File::create(&self.temp).map_err(io_error("write", &self.temp))?;
+            self.out = Some(BufWriter::new(file));
+        }
+        self.out
+            .as_mut()
+            .ok_or_else(|| io_error("write", &self.temp)(std::io::ErrorKind::NotFound.into()))
     }
 
     /// Takes a change down; says whether it is the world's doing. What was known before keeps
@@ -156,14 +172,18 @@ impl Recorder {
     }
 
     fn put(&mut self, line: &Line) -> Result<(), PendingError> {
-        serde_json::to_writer(&mut self.out, line)
+        let out = self.out()?;
+        serde_json::to_writer(&mut *out, line)
             .map_err(std::io::Error::from)
-            .and_then(|()| self.out.write_all(b"\n"))
+            .and_then(|()| out.write_all(b"\n"))
             .map_err(io_error("write", &self.temp))
     }
 
-    pub(crate) fn close(mut self) -> Result<(), PendingError> {
-        self.out.flush().map_err(io_error("write", &self.temp))?;
+    pub(crate) fn close(self) -> Result<(), PendingError> {
+        let Some(mut out) = self.out else {
+            return Ok(());
+        };
+        out.flush().map_err(io_error("write", &self.temp))?;
         fs::rename(&self.temp, &self.path).map_err(io_error("replace", &self.path))
     }
 }

@@ -53,6 +53,25 @@ pub(crate) mod path {
     }
 }
 
+/// Several paths.
+pub(crate) mod paths {
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    struct One(#[serde(with = "super::path")] PathBuf);
+
+    pub(crate) fn serialize<S: Serializer>(paths: &[PathBuf], out: S) -> Result<S::Ok, S::Error> {
+        out.collect_seq(paths.iter().cloned().map(One))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        input: D,
+    ) -> Result<Vec<PathBuf>, D::Error> {
+        let all = Vec::<One>::deserialize(input)?;
+        Ok(all.into_iter().map(|One(path)| path).collect())
+    }
+}
+
 /// One OS string.
 pub(crate) mod os {
     use super::*;
