@@ -29,17 +29,23 @@ pub enum Flag {
     NoDelay,
     /// A dead peer is noticed.
     KeepAlive,
+    /// Its peer is on this machine: the simplest way to deal with a crowded network will do, and
+    /// every kernel has it. Those that measure a network hold back what could go at once.
+    Local,
 }
 
+const ON: &[u8] = &1i32.to_ne_bytes();
+
 impl Flag {
-    fn numbers(self) -> (i32, i32, i32) {
+    fn option(self) -> (i32, i32, &'static [u8]) {
         match self {
-            Flag::ReuseAddress => (libc::SOL_SOCKET, libc::SO_REUSEADDR, 1),
-            Flag::OnlyV6 => (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1),
-            Flag::TransparentV4 => (libc::SOL_IP, libc::IP_TRANSPARENT, 1),
-            Flag::TransparentV6 => (libc::SOL_IPV6, libc::IPV6_TRANSPARENT, 1),
-            Flag::NoDelay => (libc::IPPROTO_TCP, libc::TCP_NODELAY, 1),
-            Flag::KeepAlive => (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+            Flag::ReuseAddress => (libc::SOL_SOCKET, libc::SO_REUSEADDR, ON),
+            Flag::OnlyV6 => (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, ON),
+            Flag::TransparentV4 => (libc::SOL_IP, libc::IP_TRANSPARENT, ON),
+            Flag::TransparentV6 => (libc::SOL_IPV6, libc::IPV6_TRANSPARENT, ON),
+            Flag::NoDelay => (libc::IPPROTO_TCP, libc::TCP_NODELAY, ON),
+            Flag::KeepAlive => (libc::SOL_SOCKET, libc::SO_KEEPALIVE, ON),
+            Flag::Local => (libc::IPPROTO_TCP, libc::TCP_CONGESTION, b"reno"),
         }
     }
 }
@@ -62,8 +68,8 @@ pub fn socket(kind: Kind, v6: bool) -> io::Result<OwnedFd> {
 
 /// Sets one of the options above.
 pub fn set(fd: BorrowedFd<'_>, flag: Flag) -> io::Result<()> {
-    let (level, name, value) = flag.numbers();
-    set_bytes(fd, level, name, &value.to_ne_bytes())
+    let (level, name, value) = flag.option();
+    set_bytes(fd, level, name, value)
 }
 
 /// Makes the next close send a reset instead of an orderly end.

@@ -117,12 +117,17 @@ pub fn steps(spec: &NetSpec, mode: Mode, publish: &[u16], nftables: bool) -> Net
         Role::DnsTcp,
     )));
 
-    let transparent = [Flag::ReuseAddress, Flag::TransparentV4];
+    let transparent = [Flag::ReuseAddress, Flag::TransparentV4, Flag::Local];
     let gate = socket("gate", Kind::Tcp, &transparent, v4, BACKLOG, Role::Listener);
     let mut gate = required(gate);
     gate.when = When::Redirected;
     steps.push(gate);
-    let transparent = [Flag::ReuseAddress, Flag::OnlyV6, Flag::TransparentV6];
+    let transparent = [
+        Flag::ReuseAddress,
+        Flag::OnlyV6,
+        Flag::TransparentV6,
+        Flag::Local,
+    ];
     let mut gate = socket(
         "IPv6 gate",
         Kind::Tcp,
@@ -135,8 +140,11 @@ pub fn steps(spec: &NetSpec, mode: Mode, publish: &[u16], nftables: bool) -> Net
     steps.push(gate);
     for port in ports(spec) {
         for (ip, flags) in [
-            (any[0].0, &[Flag::ReuseAddress][..]),
-            (any[1].0, &[Flag::ReuseAddress, Flag::OnlyV6][..]),
+            (any[0].0, &[Flag::ReuseAddress, Flag::Local][..]),
+            (
+                any[1].0,
+                &[Flag::ReuseAddress, Flag::OnlyV6, Flag::Local][..],
+            ),
         ] {
             let address = SocketAddr::new(ip, port);
             let mut gate = socket("gate", Kind::Tcp, flags, address, BACKLOG, Role::Listener);
