@@ -7,6 +7,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::control::{self, Kind, Message};
@@ -157,7 +158,7 @@ pub(crate) struct Birth<'a> {
     /// Descriptors to keep, in rising order.
     pub keep: &'a [RawFd],
     /// Memory for the stack of a starting command.
-    pub stack: &'a mut [u8],
+    pub stack: &'a mut [MaybeUninit<u8>],
     /// Where terminals come from.
     pub ptmx: &'a CStr,
     /// The world ends with its first command.
@@ -533,7 +534,7 @@ struct Running {
 
 struct Keeper<'a> {
     control: BorrowedFd<'a>,
-    stack: &'a mut [u8],
+    stack: &'a mut [MaybeUninit<u8>],
     ptmx: &'a CStr,
     one_shot: bool,
     owns_processes: bool,

@@ -18,7 +18,8 @@ pub enum EntryType {
 /// All entries of an open directory but `.` and `..`, in the directory's own order.
 pub fn read_dir(dir: impl AsFd) -> io::Result<Vec<(OsString, EntryType)>> {
     let mut found = Vec::new();
-    let mut buffer = vec![0_u8; 32 * 1024];
+    // Most directories fill little of it; what is not filled is not touched.
+    let mut buffer: Vec<u8> = Vec::with_capacity(32 * 1024);
     loop {
         // SAFETY: the buffer is writable for the length given.
         let n = unsafe {
@@ -26,14 +27,16 @@ pub fn read_dir(dir: impl AsFd) -> io::Result<Vec<(OsString, EntryType)>> {
                 libc::SYS_getdents64,
                 dir.as_fd().as_raw_fd(),
                 buffer.as_mut_ptr(),
-                buffer.len(),
+                buffer.capacity(),
             )
         };
         let filled = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
         if filled == 0 {
             return Ok(found);
         }
-        parse(&buffer[..filled], &mut found);
+        // SAFETY: the kernel has just written that many bytes, which is at most the capacity.
+        unsafe { buffer.set_len(filled) };
+        parse(&buffer, &mut found);
     }
 }
 

@@ -97,6 +97,9 @@ pub struct Init {
     pidfd: OwnedFd,
     control: OwnedFd,
     next: AtomicU32,
+    /// What it was made from, whose memory it shares: freed while it lives, each page of that would
+    /// be copied first.
+    _made_from: (Vec<(Step, Need)>, Option<NetPlan>),
 }
 
 /// A world whose first process is taking its steps.
@@ -142,7 +145,8 @@ pub fn begin(plan: Plan) -> Result<Launching, LaunchError> {
         }
     }
     keep.sort_unstable();
-    let mut stack = vec![0u8; STACK];
+    // Not a byte of it is touched here.
+    let mut stack = Box::new_uninit_slice(STACK);
     let mut slots: Vec<Option<OwnedFd>> = Vec::new();
     slots.resize_with(plan.slots, || None);
     // SAFETY: the child enters `live`, which keeps the rules of its file and never returns.
@@ -163,11 +167,12 @@ pub fn begin(plan: Plan) -> Result<Launching, LaunchError> {
         Side::Parent { pid, pidfd } => (pid, pidfd),
     };
     drop(theirs);
-    let init = Init {
+    let mut init = Init {
         pid,
         pidfd,
         control,
         next: AtomicU32::new(1),
+        _made_from: (Vec::new(), None),
     };
     if let Some(maps) = &plan.maps {
         write_maps(pid, maps).map_err(LaunchError::Maps)?;
@@ -175,12 +180,19 @@ pub fn begin(plan: Plan) -> Result<Launching, LaunchError> {
             .send(init.control.as_fd(), &[])
             .map_err(|_| LaunchError::Died)?;
     }
-    let maker = plan
-        .network
-        .as_ref()
-        .map(|network| make_network(network, &init));
+    let network = plan.network.as_ref();
+    let maker = network.map(|network| make_network(network, &init));
+    let maker = maker.transpose()?;
+    let mut steps = plan.steps;
+    for (step, _) in &mut steps {
+        if matches!(step, Step::WriteTo(..) | Step::JoinNetwork(_)) {
+            // Its descriptor is the world's alone from here on.
+            *step = Step::NoNewPrivs;
+        }
+    }
+    init._made_from = (steps, plan.network.map(|network| network.plan));
     Ok(Launching {
-        _maker: maker.transpose()?,
+        _maker: maker,
         init,
     })
 }

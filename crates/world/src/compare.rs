@@ -58,14 +58,14 @@ impl Task<'_> {
     pub(crate) fn run_all(&self, batch: &mut [Item]) -> Result<(), WalkError> {
         let work = batch.iter().filter(|i| !matches!(i.work, Work::Done));
         if work.count() < WORTH_A_THREAD {
-            let mut buffers = Buffers::new();
+            let mut buffers = Buffers::default();
             return batch
                 .iter_mut()
                 .try_for_each(|item| self.run(item, &mut buffers));
         }
         let queue = Mutex::new(batch.chunks_mut(16));
         let drain = || {
-            let mut buffers = Buffers::new();
+            let mut buffers = Buffers::default();
             loop {
                 let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
                 let Some(chunk) = next else {
@@ -220,12 +220,12 @@ impl Task<'_> {
         let mut hash = self.hash.then(Sha256::new);
         let mut left = new.size;
         while left > 0 {
-            let n = fill(&mut ours, &mut buffers.one, left)?;
+            let n = fill(&mut ours, room(&mut buffers.one), left)?;
             if let Some(hash) = &mut hash {
                 hash.update(&buffers.one[..n]);
             }
             if !fields.content {
-                let m = fill(&mut theirs, &mut buffers.two, left)?;
+                let m = fill(&mut theirs, room(&mut buffers.two), left)?;
                 fields.content = buffers.one[..n] != buffers.two[..m];
             }
             if n == 0 || fields.content && hash.is_none() {
@@ -247,18 +247,18 @@ impl Task<'_> {
 }
 
 /// Two buffers, used over and over.
+#[derive(Default)]
 pub(crate) struct Buffers {
     one: Vec<u8>,
     two: Vec<u8>,
 }
 
-impl Buffers {
-    pub(crate) fn new() -> Self {
-        Self {
-            one: vec![0; BUFFER],
-            two: vec![0; BUFFER],
-        }
+/// A buffer, made when it is first needed: most results have no file to compare.
+fn room(buffer: &mut Vec<u8>) -> &mut [u8] {
+    if buffer.is_empty() {
+        buffer.resize(BUFFER, 0);
     }
+    buffer
 }
 
 /// Whether a host name has other attributes than `own`, as far as the world could see them.
@@ -310,8 +310,8 @@ pub(crate) fn same_leaf(
             let mut ours = open_own(upper.0, upper.1, new.mode)?;
             let mut left = new.size;
             while left > 0 {
-                let n = fill(&mut ours, &mut buffers.one, left)?;
-                let m = fill(&mut theirs, &mut buffers.two, left)?;
+                let n = fill(&mut ours, room(&mut buffers.one), left)?;
+                let m = fill(&mut theirs, room(&mut buffers.two), left)?;
                 if n == 0 || buffers.one[..n] != buffers.two[..m] {
                     return Ok(false);
                 }
@@ -340,7 +340,7 @@ pub(crate) fn digest_of(
             let mut file = open_own(dir, name, entry.mode)?;
             let mut left = entry.size;
             while left > 0 {
-                let n = fill(&mut file, &mut buffers.one, left)?;
+                let n = fill(&mut file, room(&mut buffers.one), left)?;
                 hash.update(&buffers.one[..n]);
                 if n == 0 {
                     break;

@@ -265,7 +265,7 @@ impl<'a> Summary<'a> {
             hash: Sha256::new(),
             hashing,
             unhashed: Vec::new(),
-            buffers: Buffers::new(),
+            buffers: Buffers::default(),
         }
     }
 

@@ -167,7 +167,7 @@ impl Worker<'_, '_> {
         if closed {
             self.open_applied()?;
         }
-        let mut buffers = Buffers::new();
+        let mut buffers = Buffers::default();
         for (n, step) in self.journal.steps.iter().enumerate() {
             let Ok(dir) = self.dir(step) else {
                 changed.push(base_of(self.root(step)).join(&step.path));

@@ -136,7 +136,7 @@ impl Engine {
             dialers6: VecDeque::new(),
             ready: VecDeque::new(),
             timers: BinaryHeap::new(),
-            buffer: vec![0; 64 * 1024],
+            buffer: Vec::new(),
             own_addresses: (Duration::ZERO, Vec::new()),
             udp: UdpSocket::from(sockets.udp),
             tcp: sockets.tcp,
@@ -163,6 +163,7 @@ impl Engine {
                 .ledger()
                 .failed(format!("blocking signals: {e}"));
         }
+        self.buffer = vec![0; 64 * 1024];
         let mut events = Events::with_capacity(512);
         // By the real clock: a world's end must not wait for one that stands still.
         let mut drained_by: Option<Instant> = None;
