@@ -364,7 +364,7 @@ fn run(
             landlock::restrict_self(&set)?;
         }
         Step::DropCaps => caps::drop_all()?,
-        Step::Seccomp(filter) => return Ok(filter.install()?),
+        Step::Seccomp(filter) => return filter.install(),
     }
     Ok(None)
 }
