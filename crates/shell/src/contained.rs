@@ -162,7 +162,7 @@ pub fn run(
             let _ = pending.explored();
         }
         if unchanged {
-            let _ = gc::forget(&pending);
+            let _ = gc::forget(&mut pending);
         } else if job.isolated {
             settle_result(session, job, &span, pending);
         } else {

@@ -461,6 +461,8 @@ pub(crate) fn make_network(
     // SAFETY: plain system calls; the name is a C string.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+        // What is typed at the owner's terminal is none of its business.
+        libc::setsid();
         libc::prctl(libc::PR_SET_NAME, c"substrate-net".as_ptr(), 0, 0, 0);
     }
     close_all_but(keep);
@@ -502,8 +504,12 @@ fn join_network(socket: BorrowedFd<'_>) -> io::Result<()> {
     let Some(network) = received.fds[0].take() else {
         return Err(io::Error::from_raw_os_error(received.message.b));
     };
-    // SAFETY: plain system call without pointers.
-    check(unsafe { libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) }).map(|_| ())
+    // SAFETY: plain system calls without pointers. Nobody looks at the socket again, and what owns
+    // it here is never dropped.
+    unsafe {
+        libc::close(socket.as_raw_fd());
+        check(libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET)).map(|_| ())
+    }
 }
 
 fn loopback_up() -> io::Result<()> {

@@ -105,12 +105,12 @@ pub struct Init {
 /// A world whose first process is taking its steps.
 #[derive(Debug)]
 pub struct Launching {
-    /// Makes the network; done when the first process has joined that.
-    _maker: Option<Maker>,
+    /// Makes the network, which the first process joins, and then what the gate needs in it.
+    maker: Option<Maker>,
     init: Init,
 }
 
-/// The process that makes a world's network.
+/// The process that makes a world's network, ended with this.
 #[derive(Debug)]
 struct Maker(OwnedFd);
 
@@ -191,10 +191,7 @@ pub fn begin(plan: Plan) -> Result<Launching, LaunchError> {
         }
     }
     init._made_from = (steps, plan.network.map(|network| network.plan));
-    Ok(Launching {
-        _maker: maker,
-        init,
-    })
+    Ok(Launching { maker, init })
 }
 
 /// Has a process of its own make the network: the kernel takes its time for one, in which the first
@@ -205,7 +202,8 @@ fn make_network(network: &NewNetwork, init: &Init) -> Result<Maker, LaunchError>
     let mut keep = [world, sockets.as_raw_fd(), handover.as_raw_fd()];
     keep.sort_unstable();
     // SAFETY: the child enters `make_network`, which keeps the rules of its file and never returns.
-    match unsafe { namespace::fork_into(Namespaces::NONE) }.map_err(LaunchError::Clone)? {
+    let forked = unsafe { namespace::fork_into(Namespaces::NONE) };
+    match forked.map_err(|error| LaunchError::Own("make a process", error))? {
         Side::Child => child::make_network(world, &network.plan, sockets, handover, &keep),
         Side::Parent { pidfd, .. } => Ok(Maker(pidfd)),
     }
@@ -259,8 +257,12 @@ impl Launching {
         self.init.ask(parts, fds)
     }
 
-    /// The first process of a world that is ready.
+    /// The first process of a world that is ready, once all of its network is made.
     pub fn into_init(self) -> Init {
+        if let Some(Maker(process)) = &self.maker {
+            // One that died was missed before.
+            let _ = pidfd::wait(process.as_fd());
+        }
         self.init
     }
 }

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "full")]
 pub mod access;
+#[cfg(feature = "full")]
+pub mod alarm;
 pub mod arena;
 #[cfg(feature = "full")]
 pub mod at;

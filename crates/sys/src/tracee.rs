@@ -10,6 +10,12 @@ use std::marker::PhantomData;
 /// Thread ids follow process ids, so `-1` with this flag means what this thread traces.
 const THIS_THREAD: libc::c_int = 0x2000_0000;
 
+/// The kernel's number for programs of this architecture.
+#[cfg(target_arch = "x86_64")]
+const NATIVE: u32 = 0xC000_003E;
+#[cfg(target_arch = "aarch64")]
+const NATIVE: u32 = 0xC000_00B7;
+
 /// A thread whose next exec stops. Dropped without [`Tracee::let_go`], it is killed.
 #[derive(Debug)]
 pub struct Tracee {
@@ -97,6 +103,9 @@ impl Tracee {
         };
         if rc < 0 {
             return Err(io::Error::last_os_error());
+        }
+        if info.arch != NATIVE {
+            return Err(io::Error::other("it is made for another architecture"));
         }
         Ok(info.stack_pointer + size_of::<usize>() as u64)
     }

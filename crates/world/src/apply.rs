@@ -366,6 +366,12 @@ impl Selection<'_> {
         self.paths.iter().any(|chosen| path.starts_with(chosen))
     }
 
+    /// The same for a change, which may be more than its path lets be written.
+    fn wants_change(&self, root: &Root, path: &Path, kind: ChangeKind) -> bool {
+        let held = self.paths.is_empty() && root.holds_change(path, kind);
+        self.wants(root, path) && (self.held || !held)
+    }
+
     /// Whether something below this path was asked for.
     pub(crate) fn leads_on(&self, path: &Path) -> bool {
         self.paths.iter().any(|chosen| chosen.starts_with(path))
@@ -481,7 +487,7 @@ impl<'a> Planner<'a> {
             paths: &self.options.paths,
             held: self.options.held,
         };
-        let wanted = selection.wants(root, &path);
+        let wanted = selection.wants_change(root, &path, change.kind);
         // A new directory is needed for what was chosen in it.
         let needed = selection.leads_on(&path)
             && change.new.is_some_and(|e| e.is_dir())

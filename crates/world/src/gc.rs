@@ -261,12 +261,13 @@ pub fn discard(pending: &mut Pending) -> Result<(), DiscardError> {
     Ok(throw_away(pending)?)
 }
 
-/// Removes a result that changed nothing. Without its description, which goes first, what a crash
-/// leaves of it is rubbish.
-pub fn forget(pending: &Pending) -> Result<(), PendingError> {
+/// Removes a result that changed nothing. Without its description, which goes before its own files,
+/// what a crash leaves of it is rubbish.
+pub fn forget(pending: &mut Pending) -> Result<(), PendingError> {
+    let _lock = pending.lock()?;
+    remove_stores(pending)?;
     let path = pending.dir().join(pending::META);
     remove_path(&path).map_err(io_error("remove", &path))?;
-    remove_stores(pending)?;
     remove_path(pending.dir()).map_err(io_error("remove", pending.dir()))
 }
 

@@ -42,8 +42,8 @@ pub fn hold(
     // Overlays on what is apart from the policy's roots, by their numbers.
     let mut around: Vec<(PathBuf, usize)> = Vec::new();
     for (path, apart) in places {
-        if earlier.iter().any(|root| root.open.contains(&path)) {
-            layout.places.remove(&path);
+        if let Some(root) = earlier.iter().find(|root| root.open.contains(&path)) {
+            fix(layout, &root.target, &path);
             continue;
         }
         let reason = no_overlay
@@ -62,9 +62,9 @@ pub fn hold(
         let works_here = pending.meta().cwd.starts_with(&path);
         let outer = around.iter().find(|(outer, _)| path.starts_with(outer));
         match (reason, outer) {
-            (None, Some((_, number))) if !apart && !works_here => {
-                pending.open_below(*number, path.clone());
-                layout.places.remove(&path);
+            (None, Some((outer, number))) if !apart && !works_here => {
+                fix(layout, outer, &path);
+                pending.open_below(*number, path);
             }
             (None, _) => {
                 let paths = pending.add_root(&path, RootKind::Overlay, apart)?;
@@ -93,13 +93,31 @@ pub fn hold(
     Ok(held)
 }
 
-/// What an earlier world wrote must be seen where it was written, or not at all.
+/// Fixes a place inside the overlay around it, with all directories between the two: one of them
+/// could otherwise be moved away, and another put where it was.
+fn fix(layout: &mut Layout, outer: &Path, place: &Path) {
+    layout.places.insert(place.to_owned(), What::Fixed);
+    for dir in place.ancestors().skip(1).take_while(|dir| *dir != outer) {
+        layout.places.entry(dir.to_owned()).or_insert(What::Fixed);
+    }
+}
+
+/// What an earlier world wrote must be seen where it was written, or not at all, and what was
+/// inside what may be written must be so today.
 fn reject_lost(layout: &Layout, earlier: &[Root]) -> Result<(), WorldError> {
-    let seen = |root: &&Root| matches!(layout.places.get(&root.target), Some(What::Held { .. }));
-    match earlier.iter().find(|root| !seen(root)) {
+    let held = |path: &Path| match layout.places.get(path) {
+        Some(What::Held { apart }) => Some(*apart),
+        _ => None,
+    };
+    let lost = earlier.iter().find_map(|root| {
+        let open = root.open.iter().find(|open| held(open) != Some(false));
+        let target = Some(&root.target).filter(|target| held(target).is_none());
+        target.or(open)
+    });
+    match lost {
         None => Ok(()),
-        Some(root) => Err(WorldError::Again {
-            path: root.target.clone(),
+        Some(path) => Err(WorldError::Again {
+            path: path.clone(),
             reason: "today's policy lays that place out in another way".to_owned(),
         }),
     }

@@ -49,6 +49,9 @@ pub enum What {
     /// What is already there, fixed in its place: its parent of a protected path could
     /// otherwise be renamed away and made anew.
     Anchored,
+    /// A part of the held place around it, fixed where it is: what may be written there is told
+    /// from the rest by path, so nothing must be linked, moved or put in its place across the border.
+    Fixed,
     /// Nothing: an empty directory that cannot be entered.
     NoDirectory,
     /// Nothing: an empty file.
@@ -80,6 +83,7 @@ impl What {
                 | What::Host { writable: true }
                 | What::Held { .. }
                 | What::Anchored
+                | What::Fixed
         )
     }
 }

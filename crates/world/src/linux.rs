@@ -253,6 +253,7 @@ impl Linux {
             Some(asked) => asked.and_then(Asked::started),
             None => start(&live, request),
         };
+        let begun = started.is_ok();
         let status = started.and_then(|(mut command, streams)| {
             carried = streams;
             let mut tap = |bytes: &[u8]| listen(request, bytes);
@@ -265,7 +266,7 @@ impl Linux {
                 beside,
             );
             let (end, ran_out) = end.map_err(own("wait for the command"))?;
-            Ok((status_of(end, request)?, ran_out))
+            Ok((status_of(end, request, live.id)?, ran_out))
         });
         end(&mut live)?;
         live.enforced.degraded.extend(carried.finish());
@@ -278,6 +279,10 @@ impl Linux {
                     if let Err(error) = pending.finish(isolated.then(|| status.code())) {
                         live.enforced.degraded.push(error.to_string());
                     }
+                }
+                // How it would have ended nobody knows, but what it wrote is there.
+                Err(WorldError::Gone(_) | WorldError::Own(..)) if begun => {
+                    let _ = pending.finish(None);
                 }
                 Err(_) => {
                     // The command never ran, so there is nothing to keep.
@@ -310,7 +315,7 @@ impl Linux {
         carried.take_over_positions();
         // What runs on in the background may still write.
         live.carried.append(&mut carried);
-        let status = (status_of(end, request)?, ran_out);
+        let status = (status_of(end, request, live.id)?, ran_out);
         let report = live.network.as_mut().map(|network| network.report());
         Ok(result(&live, status, report.unwrap_or_default()))
     }
@@ -513,7 +518,7 @@ fn end(live: &mut Live) -> Result<(), WorldError> {
     live.init.wait().map_err(own("end the world"))
 }
 
-fn status_of(end: End, request: &ExecRequest) -> Result<Status, WorldError> {
+fn status_of(end: End, request: &ExecRequest, world: WorldId) -> Result<Status, WorldError> {
     match end {
         End::Exited(code) => Ok(Status::Exited(code)),
         End::Signaled(signal) => Ok(Status::Signaled(signal)),
@@ -521,7 +526,7 @@ fn status_of(end: End, request: &ExecRequest) -> Result<Status, WorldError> {
             let program = PathBuf::from(&request.program);
             Err(match error {
                 StartError::Own(error) => WorldError::Own("hear from the command", error),
-                StartError::Gone => WorldError::Died,
+                StartError::Gone => WorldError::Gone(world),
                 StartError::Stage(Stage::Cwd, source) => WorldError::Cwd {
                     path: request.cwd.clone(),
                     source,

@@ -457,7 +457,12 @@ pub(crate) fn guard(
     let Some(judge) = purpose.judge.clone() else {
         return Ok(None);
     };
-    let own = |error| WorldError::Own("guard program starts", error);
+    // It is contained, and every start of its own waits for the guard, which then never comes.
+    let doing = match launched.asked {
+        true => "guard the starts of the command, which had begun and was ended",
+        false => "guard program starts",
+    };
+    let own = |error| WorldError::Own(doing, error);
     let listener = launched.listener.take();
     let listener = listener.ok_or_else(|| own(io::ErrorKind::NotFound.into()))?;
     let spec = purpose.spec;
@@ -664,6 +669,8 @@ pub(crate) struct Launched {
     pub streams: Vec<Stream>,
     /// The end of its filter at which program starts are judged.
     pub listener: Option<OwnedFd>,
+    /// The command that it is made for was asked for.
+    pub asked: bool,
 }
 
 pub(crate) fn launch_steps(
@@ -736,11 +743,27 @@ pub(crate) fn launch_steps(
             }
         }
     }
+    let first = meanwhile.first.as_ref();
     Ok(Launched {
+        asked: first.is_some_and(|first| matches!(first.asked, Some(Ok(_)))),
         init: launching.into_init(),
         streams,
         listener,
     })
+}
+
+/// Why there is no network: this machine gives none, or something went wrong this time.
+fn no_network(error: io::Error) -> WorldError {
+    const EPERM: i32 = 1;
+    const EINVAL: i32 = 22;
+    const ENOSPC: i32 = 28;
+    const EPIPE: i32 = 32;
+    const EUSERS: i32 = 87;
+    match error.raw_os_error() {
+        Some(EPERM | EINVAL | ENOSPC | EUSERS) => WorldError::Namespaces(error),
+        Some(EPIPE) => WorldError::Died,
+        _ => WorldError::Network(error.to_string()),
+    }
 }
 
 pub(crate) fn launch_error(error: LaunchError, label: Option<&Label>) -> WorldError {
@@ -750,7 +773,7 @@ pub(crate) fn launch_error(error: LaunchError, label: Option<&Label>) -> WorldEr
         LaunchError::Maps(error) => WorldError::Maps(error),
         LaunchError::Died => WorldError::Died,
         LaunchError::Step { error, .. } => match label {
-            Some(label) if label.doing == NETWORK => WorldError::Namespaces(error),
+            Some(label) if label.doing == NETWORK => no_network(error),
             _ => WorldError::Step {
                 doing: label.map_or("take a step", |label| label.doing),
                 path: label.and_then(|label| label.path.clone()),

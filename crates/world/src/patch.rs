@@ -196,7 +196,8 @@ pub fn totals(pending: &Pending, progress: OnProgress<'_>) -> Result<Totals, Sho
 }
 
 fn is_held(root: &Root, found: &Found) -> bool {
-    root.held && root.holds(&host_path(root, &found.change))
+    let change = &found.change;
+    root.held && root.holds_change(&host_path(root, change), change.kind)
 }
 
 /// One line a name, with lines added and removed for texts and sizes for the rest.

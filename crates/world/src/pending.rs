@@ -18,6 +18,7 @@ use thiserror::Error;
 use crate::entry::Moment;
 use crate::kernel_file;
 use crate::manifest;
+use crate::walk::ChangeKind;
 use crate::wire;
 
 pub(crate) const META: &str = "meta.json";
@@ -146,6 +147,13 @@ impl Root {
     /// Whether a path of the host lies outside what the policy lets be written.
     pub fn holds(&self, path: &Path) -> bool {
         self.held && !self.open.iter().any(|open| path.starts_with(open))
+    }
+
+    /// Whether a change is outside what the policy lets be written. What may be written in a place
+    /// may not put something else in its place.
+    pub(crate) fn holds_change(&self, path: &Path, kind: ChangeKind) -> bool {
+        self.holds(path)
+            || self.held && kind != ChangeKind::Meta && self.open.iter().any(|open| path == open)
     }
 }
 

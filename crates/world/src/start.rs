@@ -50,6 +50,9 @@ impl Live {
     }
 }
 
+const BEGUN_WITHOUT_STREAMS: &str =
+    "hand a descriptor to the command, which had begun and was ended";
+
 /// Sends a request to the first process of a world.
 pub(crate) type Ask<'a> = &'a dyn Fn(&Parts<'_>, &[BorrowedFd<'_>]) -> Result<Command, StartError>;
 
@@ -165,7 +168,7 @@ impl Asked {
         let carried = self
             .streams
             .begin()
-            .map_err(|error| WorldError::Own("hand a descriptor to the world", error))?;
+            .map_err(|error| WorldError::Own(BEGUN_WITHOUT_STREAMS, error))?;
         match self.command.await_start() {
             Ok(()) => Ok((self.command, carried)),
             Err(error) => Err(start_error(error, self.world, self.program, self.cwd)),

@@ -433,7 +433,7 @@ impl Recipe<'_> {
                     let slot = steps.take("protect", path, RDONLY, 0);
                     steps.attach("protect", slot, path);
                 }
-                What::Anchored => {
+                What::Anchored | What::Fixed => {
                     let slot = steps.take("fix in place", path, 0, 0);
                     steps.attach("fix in place", slot, path);
                 }

@@ -11,17 +11,21 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use substrate_policy::budget::own_cells;
 use substrate_policy::terms::{HomeMode, HostPattern, HostRule, Mode, PathPattern, WorldSpec};
 use substrate_trace::Level;
+use substrate_world::apply::{ApplyOptions, Watch};
 use substrate_world::backend::{
     ExecRequest, ExecResult, Place, Status, Stdio, WorldBackend, WorldError,
 };
-use substrate_world::gated;
+use substrate_world::guard::{ExecJudge, ExecVerdict, ProgramStart};
 use substrate_world::linux::Linux;
 use substrate_world::make::{Groups, Options};
+use substrate_world::pending::Pending;
+use substrate_world::{apply, gated, gc, netprobe, patch};
 
 struct Rig {
     _dir: tempfile::TempDir,
@@ -523,4 +527,217 @@ fn hidden_names_that_appear_later_stay_hidden_without_namespaces() {
         rig.shell("cat ../late ../rc"),
     );
     assert!(said.contains("denied") && said.ends_with("mine"), "{said}");
+}
+
+/// A rig whose `~/.cache` may be written and lies in the overlay of the home, as does what is below
+/// `~/.local/share/app`.
+fn with_open_places() -> Rig {
+    let mut rig = Rig::new();
+    for place in [".cache", ".local/share/app"] {
+        let place = rig.spec.home.join(place);
+        fs::create_dir_all(&place).unwrap();
+        fs::write(place.join("old"), "old").unwrap();
+        rig.spec.write.push(place);
+    }
+    rig
+}
+
+fn result_of(rig: &Rig, result: &ExecResult) -> Pending {
+    Pending::find(&rig.spec.substrate_home, &result.world.to_string()).unwrap()
+}
+
+#[test]
+fn nothing_crosses_the_border_of_what_may_be_written_in_the_home() {
+    if !common::worlds_work("nothing_crosses_the_border_of_what_may_be_written_in_the_home") {
+        return;
+    }
+    let rig = with_open_places();
+    let (_, said) = isolated(
+        &rig,
+        "cd ../; ln rc .cache/link; ln .cache/old hard; rm -rf .cache; rmdir .cache; mv .cache away; \
+         mv .local away; mv .local/share away; ls -d .cache .local/share/app; echo $?",
+    );
+    assert_eq!(said.matches("cross-device").count(), 2, "{said}");
+    assert_eq!(said.matches("busy").count(), 5, "{said}");
+    assert!(said.ends_with(".cache\n.local/share/app\n0\n"), "{said}");
+}
+
+#[test]
+fn what_may_be_written_in_the_home_is_told_from_the_rest_by_its_path() {
+    if !common::worlds_work("what_may_be_written_in_the_home_is_told_from_the_rest_by_its_path") {
+        return;
+    }
+    let rig = with_open_places();
+    let (result, _) = isolated(
+        &rig,
+        "echo 1 > ../.cache/new; echo 2 > ../.cachet; echo 3 > ../.local/share/app/new; \
+         echo 4 > ../.local/share/other; chmod 700 ../.cache; echo 5 > file",
+    );
+    let pending = result_of(&rig, &result);
+    let overlays = pending.meta().roots.iter();
+    let targets: Vec<&Path> = overlays.map(|root| root.target.as_path()).collect();
+    assert_eq!(targets, [rig.spec.home.as_path(), rig.project.as_path()]);
+    let totals = patch::totals(&pending, &mut |_| true).unwrap();
+    assert_eq!((totals.created, totals.modified, totals.held), (4, 1, 2));
+    let options = ApplyOptions::default();
+    let mut quietly = |_| true;
+    apply::apply(
+        &mut pending.clone(),
+        &options,
+        &mut Watch::new(&mut quietly),
+    )
+    .unwrap();
+    let home = |name: &str| fs::read_to_string(rig.spec.home.join(name)).ok();
+    assert_eq!(home(".cache/new").as_deref(), Some("1\n"));
+    assert_eq!(home(".local/share/app/new").as_deref(), Some("3\n"));
+    assert_eq!((home(".cachet"), home(".local/share/other")), (None, None));
+    let mode = fs::metadata(rig.spec.home.join(".cache")).unwrap();
+    assert_eq!(mode.permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn a_result_is_not_opened_again_where_less_may_be_written_today() {
+    if !common::worlds_work("a_result_is_not_opened_again_where_less_may_be_written_today") {
+        return;
+    }
+    let mut rig = with_open_places();
+    let (result, _) = isolated(&rig, "echo 1 > ../.cache/new");
+    let pending = result_of(&rig, &result);
+    let backend = Linux::new(Options::default());
+    let again = |rig: &Rig| {
+        let place = Place::Again(&rig.spec, &pending);
+        exec(
+            &backend,
+            place,
+            rig.shell("cat ../.cache/new; rmdir ../.cache"),
+        )
+    };
+    let (result, said) = again(&rig);
+    assert!(
+        result.is_ok() && said.starts_with("1\n") && said.contains("busy"),
+        "{said}"
+    );
+    rig.spec.write.retain(|path| !path.ends_with(".cache"));
+    let error = again(&rig).0.unwrap_err().to_string();
+    assert!(error.contains("another way"), "{error}");
+}
+
+#[test]
+fn what_was_written_is_kept_when_the_first_process_dies() {
+    if !common::worlds_work("what_was_written_is_kept_when_the_first_process_dies") {
+        return;
+    }
+    let rig = Rig::new();
+    for place in [Place::Fresh(&rig.spec), Place::Once(&rig.spec)] {
+        let (stdio, mut reader) = collecting();
+        let request = ExecRequest {
+            stdio,
+            ..rig.shell("echo work > ../work; echo written; sleep 60")
+        };
+        let ended = std::thread::scope(|scope| {
+            let backend = Linux::new(Options::default());
+            let (thread, of_run) = std::sync::mpsc::channel();
+            let run = scope.spawn(move || {
+                thread
+                    .send(fs::read_link("/proc/thread-self").unwrap())
+                    .unwrap();
+                backend.exec(place, &request).map(|_| ())
+            });
+            let mut said = [0; 8];
+            reader.read_exact(&mut said).unwrap();
+            let dirs = rig.spec.substrate_home.join("worlds");
+            let newest = fs::read_dir(dirs)
+                .unwrap()
+                .flatten()
+                .map(|entry| entry.path());
+            let pending = newest
+                .filter_map(|dir| Pending::load(&dir).ok())
+                .find(Pending::is_running);
+            kill_first_process(&Path::new("/proc").join(of_run.recv().unwrap()));
+            (run.join().unwrap(), pending.unwrap())
+        });
+        let (result, pending) = ended;
+        assert!(
+            result
+                .unwrap_err()
+                .to_string()
+                .contains("not there any more")
+        );
+        let kept = Pending::load(pending.dir()).unwrap();
+        assert!(!kept.is_running());
+        assert_eq!(patch::totals(&kept, &mut |_| true).unwrap().created, 1);
+        gc::discard(&mut kept.clone()).unwrap();
+    }
+}
+
+/// Kills the first process of the world that a thread has made.
+fn kill_first_process(thread: &Path) {
+    let children = fs::read_to_string(thread.join("children")).unwrap();
+    let is_first = |child: &&str| {
+        let name = fs::read_to_string(format!("/proc/{child}/comm"));
+        name.is_ok_and(|name| name == "substrate-world\n")
+    };
+    let first = children.split_whitespace().find(is_first).unwrap();
+    let killed = std::process::Command::new("kill")
+        .args(["-9", first])
+        .status();
+    assert!(killed.unwrap().success());
+}
+
+/// Lets the start of one program wait until another one has been judged.
+struct Slow {
+    other: Mutex<bool>,
+    judged: Condvar,
+}
+
+impl ExecJudge for Slow {
+    fn judge(&self, start: &ProgramStart<'_>) -> ExecVerdict {
+        let mut other = self.other.lock().unwrap();
+        if start.named.ends_with("true") {
+            *other = true;
+            self.judged.notify_all();
+        } else if start.named.ends_with("false") {
+            let long = Duration::from_secs(60);
+            let waited = self.judged.wait_timeout_while(other, long, |other| !*other);
+            if waited.unwrap().1.timed_out() {
+                return ExecVerdict::Deny("nobody else was judged".to_owned());
+            }
+        }
+        ExecVerdict::Allow
+    }
+
+    fn ask(&self, _: &ProgramStart<'_>) -> ExecVerdict {
+        ExecVerdict::Deny("nobody is here".to_owned())
+    }
+}
+
+#[test]
+fn a_start_that_takes_its_time_does_not_hold_up_others() {
+    if !common::worlds_work("a_start_that_takes_its_time_does_not_hold_up_others") {
+        return;
+    }
+    let mut rig = Rig::new();
+    rig.spec.mode = Mode::Enforce;
+    let judge = Slow {
+        other: Mutex::new(false),
+        judged: Condvar::new(),
+    };
+    let backend = Linux::new(Options::default()).with_guard(Arc::new(judge));
+    let request = rig.shell("/bin/false & sleep 0.2; /bin/true; wait $!; echo $?");
+    let (result, said) = exec(&backend, Place::Fresh(&rig.spec), request);
+    assert_eq!(
+        (result.unwrap().status, said.as_str()),
+        (Status::Exited(0), "1\n")
+    );
+}
+
+#[test]
+fn the_probe_finds_the_gate_that_worlds_have() {
+    if !common::worlds_work("the_probe_finds_the_gate_that_worlds_have") {
+        return;
+    }
+    for _ in 0..5 {
+        let rows = netprobe::rows();
+        assert!(!rows[0].found.contains("cannot"), "{:?}", rows[0]);
+    }
 }

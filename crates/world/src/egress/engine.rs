@@ -165,19 +165,23 @@ impl Engine {
         }
         self.buffer = vec![0; 64 * 1024];
         let mut events = Events::with_capacity(512);
+        let mut draining = false;
         // By the real clock: a world's end must not wait for one that stands still.
         let mut drained_by: Option<Instant> = None;
         loop {
             let now = (self.config.clock)();
             let mut timeout = self.timeout(now);
-            if let Some(by) = drained_by {
+            if draining && self.conns.iter().all(Conn::has_sent_all) {
+                return self.settle_all();
+            } else if self.shared.ended.load(Ordering::Acquire) && draining {
+                let by = *drained_by.get_or_insert_with(|| Instant::now() + LAST_WORDS);
                 let left = by.saturating_duration_since(Instant::now());
-                if left.is_zero() || self.conns.iter().all(Conn::has_sent_all) {
+                if left.is_zero() {
                     return self.settle_all();
                 }
                 timeout = Some(timeout.map_or(left, |timeout| timeout.min(left)));
-            } else if self.shared.drain.load(Ordering::Acquire) {
-                drained_by = Some(Instant::now() + LAST_WORDS);
+            } else if self.shared.drain.load(Ordering::Acquire) && !draining {
+                draining = true;
                 // A connection that waits to be accepted has words of its own.
                 timeout = Some(Duration::ZERO);
             }

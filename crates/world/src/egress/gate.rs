@@ -159,8 +159,10 @@ fn listen(address: SocketAddr) -> std::io::Result<OwnedFd> {
 pub(super) struct Shared {
     pub wake: EventFd,
     pub stop: AtomicBool,
-    /// The world has ended: what it sent last is passed on, nothing else.
+    /// The world ends: what it sent last is passed on, nothing else.
     pub drain: AtomicBool,
+    /// That was all; who has not sent it by now has no more than a moment.
+    pub ended: AtomicBool,
     pub ledger: Mutex<Ledger>,
     pub rules: Mutex<Option<Rules>>,
 }
@@ -192,6 +194,7 @@ impl Gate {
             wake: EventFd::new().map_err(GateError::Start)?,
             stop: AtomicBool::new(false),
             drain: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             ledger: Mutex::new(Ledger::new(config.listener.take())),
             rules: Mutex::new(None),
         });
@@ -245,6 +248,7 @@ impl Gate {
     /// The same for a world whose programs are gone: what they sent last is still passed on, as
     /// the kernel would have done, for a second at most.
     pub fn finish_gently(mut self) -> NetReport {
+        self.shared.ended.store(true, Ordering::Release);
         self.drain();
         self.join();
         self.shared.ledger().take()

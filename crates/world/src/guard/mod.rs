@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use substrate_sys::alarm::Alarm;
 use substrate_sys::notify::Listener;
 use substrate_trace::WorldId;
 
@@ -108,14 +109,15 @@ struct Shared {
     judge: Arc<dyn ExecJudge>,
     terms: Terms,
     stopped: UnixStream,
-    /// Whoever holds it takes the next call.
-    turn: Mutex<()>,
+    lead: Mutex<serve::Lead>,
+    /// Calls another worker to take over.
+    relief: Alarm,
     images: image::Images,
     root: look::Root,
     workers: AtomicUsize,
     idle: AtomicUsize,
     asking: AtomicUsize,
-    /// Starts for which another worker is to stand ready.
+    /// Starts for which another worker is to be woken at once.
     crowd: AtomicUsize,
 }
 
@@ -140,7 +142,8 @@ impl Guard {
             judge,
             terms,
             stopped,
-            turn: Mutex::new(()),
+            lead: Mutex::default(),
+            relief: Alarm::new()?,
             images: image::Images::default(),
             root: look::Root::default(),
             workers: AtomicUsize::new(0),
@@ -148,7 +151,7 @@ impl Guard {
             asking: AtomicUsize::new(0),
             crowd: AtomicUsize::new(0),
         });
-        serve::add_worker(&shared)?;
+        serve::add_worker(&shared, Some(0))?;
         Ok(Guard {
             shared,
             _stop: stop,

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use substrate_sys::notify::{Call, Ready};
+use substrate_sys::process_group::readable;
 use substrate_sys::tracee::{Stop, Tracee};
 
 use super::look::{Asked, Finder, Found, Program, Unread, View};
@@ -19,19 +21,21 @@ use super::{ExecVerdict, ProgramStart, Shared, look, say};
 
 /// Most questions that wait for a person at once; more is a flood, not a question.
 const MOST_QUESTIONS: usize = 16;
-/// Starts after a crowd for which another worker stands ready.
+/// Starts after a crowd that another worker is woken for at once.
 const CROWD: usize = 64;
+/// How long one start keeps the next one waiting.
+const PATIENCE: Duration = Duration::from_millis(3);
 
 const EACCES: i32 = 13;
 
 /// Starts a worker.
-pub(super) fn add_worker(shared: &Arc<Shared>) -> io::Result<()> {
+pub(super) fn add_worker(shared: &Arc<Shared>, leads: Option<u64>) -> io::Result<()> {
     Shared::add(&shared.workers);
     Shared::add(&shared.idle);
     let own = shared.clone();
     let started = thread::Builder::new()
         .name("substrate-guard".to_owned())
-        .spawn(move || work(&own));
+        .spawn(move || work(&own, leads));
     match started {
         Ok(_) => Ok(()),
         Err(error) => {
@@ -42,34 +46,66 @@ pub(super) fn add_worker(shared: &Arc<Shared>) -> io::Result<()> {
     }
 }
 
-/// The right to take the next call.
-type Turn<'a> = Option<MutexGuard<'a, ()>>;
+/// Who takes the next call.
+#[derive(Default)]
+pub(super) struct Lead {
+    /// How often it went from one worker to another.
+    terms: u64,
+    /// The leader is busy with a call.
+    busy: bool,
+}
 
-fn work(shared: &Arc<Shared>) {
-    let mut turn: Turn<'_> = None;
-    loop {
-        let held = turn.take();
-        let held =
-            held.unwrap_or_else(|| shared.turn.lock().unwrap_or_else(PoisonError::into_inner));
+fn lead(shared: &Shared) -> MutexGuard<'_, Lead> {
+    shared.lead.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn work(shared: &Arc<Shared>, mut leads: Option<u64>) {
+    while let Some(term) = leads.or_else(|| stand_by(shared)) {
         let Some(call) = next(shared) else {
             break;
         };
         let idle = Shared::take(&shared.idle);
-        if crowded(shared) {
-            drop(held);
-            if idle == 0 && may_grow(shared) {
-                // One worker less is slower, not weaker.
-                let _ = add_worker(shared);
-            }
-        } else {
-            turn = Some(held);
+        lead(shared).busy = true;
+        // Should one call take its time, the next one need not wait for it.
+        let patience = match crowded(shared) {
+            true => Duration::ZERO,
+            false => PATIENCE,
+        };
+        if idle == 0 && may_grow(shared) {
+            // One worker less is slower, not weaker.
+            let _ = add_worker(shared, None);
         }
+        shared.relief.ring_in(patience);
         // Whatever goes wrong with one start, the next one still needs a guard.
-        let _ = catch_unwind(AssertUnwindSafe(|| handle(shared, &call, &mut turn)));
+        let _ = catch_unwind(AssertUnwindSafe(|| handle(shared, &call)));
         Shared::add(&shared.idle);
+        let mut lead = lead(shared);
+        leads = Some(term).filter(|term| *term == lead.terms);
+        if leads.is_some() {
+            lead.busy = false;
+            shared.relief.silence();
+        }
     }
     Shared::take(&shared.workers);
     Shared::take(&shared.idle);
+}
+
+/// Waits until the leader has been busy for too long, and takes over.
+fn stand_by(shared: &Shared) -> Option<u64> {
+    loop {
+        let ready = readable(&[shared.relief.as_fd(), shared.stopped.as_fd()], None).ok()?;
+        if ready.get(1).is_some_and(|stopped| *stopped) {
+            return None;
+        }
+        if shared.relief.heard() {
+            let mut lead = lead(shared);
+            if lead.busy {
+                lead.busy = false;
+                lead.terms += 1;
+                return Some(lead.terms);
+            }
+        }
+    }
 }
 
 /// Whether calls come faster than one worker brings them to their end. Where they do not, it would
@@ -145,7 +181,7 @@ impl Drop for Answer<'_> {
 }
 
 /// Brings one call to its end.
-fn handle(shared: &Arc<Shared>, call: &Call, turn: &mut Turn<'_>) {
+fn handle(shared: &Arc<Shared>, call: &Call) {
     let answer = Answer {
         shared,
         call,
@@ -202,8 +238,6 @@ fn handle(shared: &Arc<Shared>, call: &Call, turn: &mut Turn<'_>) {
     };
     let mut verdict = shared.judge.judge(&start);
     if verdict == ExecVerdict::Ask {
-        // Others are judged while the person thinks.
-        *turn = None;
         verdict = ask(shared, &start);
         if !shared.listener.is_waiting(call) {
             return;
@@ -310,8 +344,9 @@ fn ask(shared: &Arc<Shared>, start: &ProgramStart<'_>) -> ExecVerdict {
         return ExecVerdict::Deny("substrate: refused: too many questions at once".to_owned());
     }
     if shared.idle.load(Ordering::Acquire) == 0 {
-        let _ = add_worker(shared);
+        let _ = add_worker(shared, None);
     }
+    shared.relief.ring_in(Duration::ZERO);
     let verdict = shared.judge.ask(start);
     Shared::take(&shared.asking);
     verdict
