@@ -49,9 +49,7 @@ impl Tracee {
             signal: 0,
             here: PhantomData,
         };
-        // One stop is certain then: at the exec, or on the way back from one that failed. Asked for
-        // after the exec was let go on, it would find this thread runnable beside the tracee, which
-        // the kernel then moves to another processor first.
+        // One stop is certain then: at the exec, or on the way back from one that failed.
         request(libc::PTRACE_INTERRUPT, thread, 0)?;
         Ok(tracee)
     }
