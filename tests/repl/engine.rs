@@ -373,6 +373,8 @@ fn keys_bound_to_commands_edit_the_line() {
     t.keys("-$((1+1))\r");
     assert!(t.finish().0.contains("typed-2"));
     let left = t.output("set +e; compgen -v READLINE; history | grep -c '__subst[r]ate_' || :");
+    // On a busy machine the line itself may be among what is seen.
+    let left = left.rsplit("|| :").next().unwrap_or_default();
     assert!(
         left.trim().ends_with('0') && !left.contains("READLINE"),
         "{left}"
