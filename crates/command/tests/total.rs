@@ -178,7 +178,9 @@ fn a_hundred_thousand_nested_parentheses() {
         "sh -c '",
     ] {
         let line = run(open.repeat(100_000).as_bytes());
-        assert!(line.unclear.is_some() || open == "! ", "{open}");
+        // These two are whole; the second reader may be done with them in time, or not.
+        let whole = ["! ", "\""].contains(&open);
+        assert!(line.unclear.is_some() || whole, "{open}");
     }
     let nested = format!("{}rm -rf /x{}", "( ".repeat(100_000), " )".repeat(100_000));
     let line = run(nested.as_bytes());
