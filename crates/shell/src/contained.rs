@@ -110,7 +110,13 @@ pub fn run(
     let output = recording.finish(session);
     let result = match result {
         Ok(result) => result,
-        Err(error) => return failed(session, &span, &error, duration),
+        Err(error) => {
+            let ending = failed(session, &span, &error, duration);
+            if let WorldError::Gone(world) = error {
+                tell_kept(session, &span, &job.spec.substrate_home, &world.to_string());
+            }
+            return ending;
+        }
     };
     span.world_id = Some(result.world);
     if let Some(replay) = &mut span.replay {
@@ -293,6 +299,23 @@ pub(crate) fn tell_limits(session: &Session, span: &SpanInfo, reached: &[&str]) 
             ..RateLimit::default()
         };
         session.record_or_warn(&Event::rate_limit(span, &reached));
+    }
+}
+
+/// Says what a world held back that died under its command.
+fn tell_kept(session: &Session, span: &SpanInfo, home: &Path, world: &str) {
+    let Ok(mut pending) = Pending::find(home, world) else {
+        return;
+    };
+    match patch::totals(&pending, &mut |_| true) {
+        Ok(totals) if totals == patch::Totals::default() => {
+            let _ = gc::forget(&mut pending);
+        }
+        Ok(totals) => keep(session, span, &pending, &totals.sentence()),
+        Err(error) => {
+            let what = format!("its changes cannot be shown: {error}");
+            keep(session, span, &pending, &what);
+        }
     }
 }
 

@@ -147,13 +147,19 @@ impl Listener {
             error,
             flags,
         };
-        // SAFETY: the request's number names the size of `answer`.
-        unsafe {
-            libc::ioctl(
-                self.fd.as_raw_fd(),
-                libc::SECCOMP_IOCTL_NOTIF_SEND,
-                &raw const answer,
-            ) == 0
+        loop {
+            // SAFETY: the request's number names the size of `answer`.
+            let rc = unsafe {
+                libc::ioctl(
+                    self.fd.as_raw_fd(),
+                    libc::SECCOMP_IOCTL_NOTIF_SEND,
+                    &raw const answer,
+                )
+            };
+            // A caller without an answer would wait for ever.
+            if rc == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                return rc == 0;
+            }
         }
     }
 }

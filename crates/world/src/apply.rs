@@ -367,8 +367,8 @@ impl Selection<'_> {
     }
 
     /// The same for a change, which may be more than its path lets be written.
-    fn wants_change(&self, root: &Root, path: &Path, kind: ChangeKind) -> bool {
-        let held = self.paths.is_empty() && root.holds_change(path, kind);
+    fn wants_change(&self, root: &Root, path: &Path, change: &Change) -> bool {
+        let held = self.paths.is_empty() && root.holds_change(path, change);
         self.wants(root, path) && (self.held || !held)
     }
 
@@ -487,7 +487,7 @@ impl<'a> Planner<'a> {
             paths: &self.options.paths,
             held: self.options.held,
         };
-        let wanted = selection.wants_change(root, &path, change.kind);
+        let wanted = selection.wants_change(root, &path, &change);
         // A new directory is needed for what was chosen in it.
         let needed = selection.leads_on(&path)
             && change.new.is_some_and(|e| e.is_dir())

@@ -60,7 +60,10 @@ pub fn hold(
         }
         // A diff is named by the place that the command works in, which stays a root of its own.
         let works_here = pending.meta().cwd.starts_with(&path);
-        let outer = around.iter().find(|(outer, _)| path.starts_with(outer));
+        let outer = lies_in(layout, &path);
+        let outer = around
+            .iter()
+            .find(|(place, _)| Some(place) == outer.as_ref());
         match (reason, outer) {
             (None, Some((outer, number))) if !apart && !works_here => {
                 fix(layout, outer, &path);
@@ -91,6 +94,16 @@ pub fn hold(
         }
     }
     Ok(held)
+}
+
+/// The place that a path lies in, unless it is a place itself.
+fn lies_in(layout: &Layout, path: &Path) -> Option<PathBuf> {
+    let mut above = path.ancestors().skip(1);
+    let place = above.find(|dir| {
+        let what = layout.places.get(*dir);
+        what.is_some_and(|what| *what != What::Fixed)
+    });
+    place.map(Path::to_owned)
 }
 
 /// Fixes a place inside the overlay around it, with all directories between the two: one of them

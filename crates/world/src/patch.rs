@@ -197,7 +197,7 @@ pub fn totals(pending: &Pending, progress: OnProgress<'_>) -> Result<Totals, Sho
 
 fn is_held(root: &Root, found: &Found) -> bool {
     let change = &found.change;
-    root.held && root.holds_change(&host_path(root, change), change.kind)
+    root.held && root.holds_change(&host_path(root, change), change)
 }
 
 /// One line a name, with lines added and removed for texts and sizes for the rest.

@@ -18,7 +18,7 @@ use thiserror::Error;
 use crate::entry::Moment;
 use crate::kernel_file;
 use crate::manifest;
-use crate::walk::ChangeKind;
+use crate::walk::{Change, ChangeKind};
 use crate::wire;
 
 pub(crate) const META: &str = "meta.json";
@@ -150,10 +150,14 @@ impl Root {
     }
 
     /// Whether a change is outside what the policy lets be written. What may be written in a place
-    /// may not put something else in its place.
-    pub(crate) fn holds_change(&self, path: &Path, kind: ChangeKind) -> bool {
-        self.holds(path)
-            || self.held && kind != ChangeKind::Meta && self.open.iter().any(|open| path == open)
+    /// may not put something else in its place, but the host may have lost it.
+    pub(crate) fn holds_change(&self, path: &Path, change: &Change) -> bool {
+        let same = match change.kind {
+            ChangeKind::Meta => true,
+            ChangeKind::Created => change.is_dir(),
+            _ => false,
+        };
+        self.holds(path) || self.held && !same && self.open.iter().any(|open| path == open)
     }
 }
 

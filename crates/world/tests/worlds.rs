@@ -596,6 +596,48 @@ fn what_may_be_written_in_the_home_is_told_from_the_rest_by_its_path() {
 }
 
 #[test]
+fn an_open_place_belongs_to_the_overlay_that_it_lies_in() {
+    if !common::worlds_work("an_open_place_belongs_to_the_overlay_that_it_lies_in") {
+        return;
+    }
+    let mut rig = with_open_places();
+    let shared = rig.spec.home.join(".shared");
+    fs::create_dir_all(shared.join("app")).unwrap();
+    rig.spec.write.push(shared.join("app"));
+    rig.spec.share.push(shared);
+    rig.spec.hold.push(rig.spec.home.join(".local"));
+    let (result, said) = isolated(
+        &rig,
+        "echo 1 > ../.local/share/app/new; echo 2 > ../.shared/app/new; echo 3 > ../.cache/new",
+    );
+    assert_eq!(said, "");
+    let pending = result_of(&rig, &result);
+    let totals = patch::totals(&pending, &mut |_| true).unwrap();
+    assert_eq!((totals.created, totals.held), (3, 0));
+    // Whoever empties his cache meanwhile still gets what was written into it.
+    fs::remove_dir_all(rig.spec.home.join(".cache")).unwrap();
+    let options = ApplyOptions {
+        force: true,
+        ..ApplyOptions::default()
+    };
+    let mut quietly = |_| true;
+    apply::apply(
+        &mut pending.clone(),
+        &options,
+        &mut Watch::new(&mut quietly),
+    )
+    .unwrap();
+    for (place, text) in [(".local/share", "1\n"), (".shared", "2\n")] {
+        let file = rig.spec.home.join(place).join("app/new");
+        assert_eq!(fs::read_to_string(file).unwrap(), text);
+    }
+    assert_eq!(
+        fs::read_to_string(rig.spec.home.join(".cache/new")).unwrap(),
+        "3\n"
+    );
+}
+
+#[test]
 fn a_result_is_not_opened_again_where_less_may_be_written_today() {
     if !common::worlds_work("a_result_is_not_opened_again_where_less_may_be_written_today") {
         return;

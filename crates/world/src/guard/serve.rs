@@ -62,6 +62,9 @@ fn lead(shared: &Shared) -> MutexGuard<'_, Lead> {
 fn work(shared: &Arc<Shared>, mut leads: Option<u64>) {
     while let Some(term) = leads.or_else(|| stand_by(shared)) {
         let Some(call) = next(shared) else {
+            // Should it be only this worker that cannot go on, another one does.
+            lead(shared).busy = true;
+            shared.relief.ring_in(Duration::ZERO);
             break;
         };
         let idle = Shared::take(&shared.idle);
