@@ -68,7 +68,11 @@ impl Rig {
     fn command(&self, line: &str) -> Command {
         let program = self.path("substrate");
         if !program.exists() {
-            fs::copy(env!("CARGO_BIN_EXE_substrate"), &program).unwrap();
+            // By another process: a child that another test forks meanwhile would hold the new file
+            // open for writing, and such a file cannot be run.
+            let mut copy = Command::new("cp");
+            copy.arg(env!("CARGO_BIN_EXE_substrate")).arg(&program);
+            assert!(copy.status().unwrap().success());
         }
         self.hand_over();
         let mut command = Command::new(program);
