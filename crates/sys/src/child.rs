@@ -13,7 +13,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use crate::control::{self, Kind, Message};
 use crate::landlock;
 use crate::mount::{self, Change};
-use crate::netplan::{Made, NetPlan};
 use crate::request::Mapped;
 use crate::seccomp::{Filter, Pass};
 use crate::{caps, pty};
@@ -238,12 +237,12 @@ pub(crate) fn live(birth: Birth<'_>) -> ! {
     })
 }
 
-fn exit(code: i32) -> ! {
+pub(crate) fn exit(code: i32) -> ! {
     // SAFETY: ends the process without running anything of the parent's.
     unsafe { libc::_exit(code) }
 }
 
-fn check(rc: libc::c_int) -> io::Result<libc::c_int> {
+pub(crate) fn check(rc: libc::c_int) -> io::Result<libc::c_int> {
     if rc < 0 {
         Err(io::Error::last_os_error())
     } else {
@@ -253,7 +252,7 @@ fn check(rc: libc::c_int) -> io::Result<libc::c_int> {
 
 /// Descriptors of the parent that stay open would be doors: to its directories past every
 /// mount, and to the control sockets of other worlds, which then would not notice its end.
-fn close_all_but(keep: &[RawFd]) {
+pub(crate) fn close_all_but(keep: &[RawFd]) {
     let mut from = 3u32;
     for fd in keep.iter().map(|fd| *fd as u32).filter(|fd| *fd >= 3) {
         if fd > from {
@@ -450,53 +449,6 @@ fn make_file(path: &CStr, mode: u32, content: &[u8]) -> io::Result<()> {
     write_all(fd.as_fd(), content)
 }
 
-/// Makes the network of the world that `world` is the first process of. Lives by the rule of this file.
-pub(crate) fn make_network(
-    world: RawFd,
-    plan: &NetPlan,
-    sockets: BorrowedFd<'_>,
-    handover: BorrowedFd<'_>,
-    keep: &[RawFd],
-) -> ! {
-    // SAFETY: plain system calls; the name is a C string.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
-        // What is typed at the owner's terminal is none of its business.
-        libc::setsid();
-        libc::prctl(libc::PR_SET_NAME, c"substrate-net".as_ptr(), 0, 0, 0);
-    }
-    close_all_but(keep);
-    let mut message = Message::new(Kind::Export);
-    // The world needs no more of it than that it is there; what goes on in it is for the gate.
-    let sent = match new_network(world) {
-        Ok(made) => message.send(handover, &[made.as_raw_fd()]),
-        Err(error) => {
-            message.kind = Kind::Failed;
-            message.b = error.raw_os_error().unwrap_or(libc::EIO);
-            let _ = message.send(handover, &[]);
-            exit(1)
-        }
-    };
-    let mut made = Made::new();
-    let done = plan.run(&mut made);
-    let sent = sent.and(made.send(done, sockets));
-    exit(i32::from(sent.is_err()))
-}
-
-fn new_network(world: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: plain system calls without pointers.
-    unsafe {
-        check(libc::setns(world, libc::CLONE_NEWUSER))?;
-        check(libc::unshare(libc::CLONE_NEWNET))?;
-    }
-    loopback_up()?;
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    // SAFETY: the path is a C string.
-    let fd = check(unsafe { libc::open(c"/proc/self/ns/net".as_ptr(), flags) })?;
-    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
 fn join_network(socket: BorrowedFd<'_>) -> io::Result<()> {
     let Some(mut received) = control::receive(socket)? else {
         return Err(io::Error::from_raw_os_error(libc::EPIPE));
@@ -512,7 +464,7 @@ fn join_network(socket: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-fn loopback_up() -> io::Result<()> {
+pub(crate) fn loopback_up() -> io::Result<()> {
     // SAFETY: plain system call without pointers.
     let fd =
         check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;

@@ -11,7 +11,7 @@ use crate::control::{self, Kind, Message};
 use crate::namespace::{self, Namespaces, Side};
 use crate::netplan::NetPlan;
 pub use crate::request::{MAX_COMMAND_FDS, Parts};
-use crate::{child, pidfd, process_group, request};
+use crate::{child, network_maker, pidfd, process_group, request};
 
 /// Enough for the few calls between clone and exec.
 const STACK: usize = 64 * 1024;
@@ -201,10 +201,10 @@ fn make_network(network: &NewNetwork, init: &Init) -> Result<Maker, LaunchError>
     let (sockets, handover) = (network.sockets.as_fd(), network.handover.as_fd());
     let mut keep = [world, sockets.as_raw_fd(), handover.as_raw_fd()];
     keep.sort_unstable();
-    // SAFETY: the child enters `make_network`, which keeps the rules of its file and never returns.
+    // SAFETY: the child enters `live`, which keeps the rules of its file and never returns.
     let forked = unsafe { namespace::fork_into(Namespaces::NONE) };
     match forked.map_err(|error| LaunchError::Own("make a process", error))? {
-        Side::Child => child::make_network(world, &network.plan, sockets, handover, &keep),
+        Side::Child => network_maker::live(world, &network.plan, sockets, handover, &keep),
         Side::Parent { pidfd, .. } => Ok(Maker(pidfd)),
     }
 }

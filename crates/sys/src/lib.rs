@@ -53,6 +53,8 @@ pub mod netlink;
 #[cfg(feature = "full")]
 pub mod netplan;
 #[cfg(feature = "full")]
+mod network_maker;
+#[cfg(feature = "full")]
 pub mod notify;
 #[cfg(feature = "full")]
 pub mod openat2;

@@ -88,8 +88,8 @@ impl Tracee {
         }
     }
 
-    /// Where the words of its new program begin, while it is stopped at an exec: the kernel puts
-    /// their number on top of the stack and an array of them below.
+    /// Where the words of its new program begin, while it is stopped at an exec: at the stack pointer
+    /// the kernel puts their number, then an array of them.
     pub fn words(&self) -> io::Result<u64> {
         let mut info = std::mem::MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
         let size = size_of::<libc::ptrace_syscall_info>();

@@ -19,8 +19,9 @@ const LOOKED_AT: usize = 4096;
 const MOST_COPIED: u64 = 500_000;
 
 /// Gives every held place somewhere to write to. One overlay serves what lies below a place that is
-/// held anyway: making and removing them is most of what a short command costs. Places that `no_overlay` names, with the
-/// reason, are copied; what is apart from the policy's roots is then left read-only instead.
+/// held anyway: making and removing them is most of what a short command costs. Places that
+/// `no_overlay` names, with the reason, are copied; what is apart from the policy's roots is then
+/// left read-only instead.
 pub fn hold(
     layout: &mut Layout,
     pending: &mut Pending,
@@ -96,7 +97,7 @@ pub fn hold(
     Ok(held)
 }
 
-/// The place that a path lies in, unless it is a place itself.
+/// The nearest place above a path; what is only fixed there is none.
 fn lies_in(layout: &Layout, path: &Path) -> Option<PathBuf> {
     let mut above = path.ancestors().skip(1);
     let place = above.find(|dir| {

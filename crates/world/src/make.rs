@@ -241,9 +241,7 @@ fn attempt(
     let host = Host {
         mounts,
         // Without it no socket of the host can be found by path; there is nothing to hide then.
-        sockets: sockets::parse(
-            &kernel_file::read("/proc/net/unix", usize::MAX).unwrap_or_default(),
-        ),
+        sockets: sockets::parse(&kernel_file::read("/proc/net/unix").unwrap_or_default()),
         files: network.as_ref().map_or_else(Vec::new, |n| n.files()),
     };
     let layout = layout::lay_out(spec, purpose.placement, &host);

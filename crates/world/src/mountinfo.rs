@@ -30,10 +30,7 @@ pub struct Mount {
 
 /// All mounts that this process can see, in the order they were made.
 pub fn read() -> io::Result<Vec<Mount>> {
-    Ok(parse(&kernel_file::read(
-        "/proc/self/mountinfo",
-        usize::MAX,
-    )?))
+    Ok(parse(&kernel_file::read("/proc/self/mountinfo")?))
 }
 
 /// Understands the text of a mountinfo file; lines that are not whole are left out.

@@ -204,7 +204,7 @@ impl Owner {
 
 /// When a process started; `None` if there is none or it is only waiting to be reaped.
 fn start_time(pid: u32) -> Option<u64> {
-    let stat = kernel_file::read(format!("/proc/{pid}/stat"), usize::MAX).ok()?;
+    let stat = kernel_file::read(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything, so count from its end.
     let rest = &stat[stat.iter().rposition(|&b| b == b')')? + 1..];
     let mut fields = std::str::from_utf8(rest).ok()?.split_ascii_whitespace();
