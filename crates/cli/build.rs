@@ -87,8 +87,11 @@ fn small(libraries: &Path, linker: &Path, script: &Path) -> Result<Vec<String>, 
         "-Crelocation-model=static".to_owned(),
         "-Cforce-unwind-tables=no".to_owned(),
     ];
-    // The linker that comes with the compiler folds functions that are the same.
+    // The linker that comes with the compiler folds functions that are the same, and optimises our
+    // crates as one. The compiler's own way to do that would take the standard library with it, and
+    // then there is no seam left to cut at.
     if linker.is_dir() {
+        flags.push("-Clinker-plugin-lto".to_owned());
         flags.push(format!("-Clink-arg=-B{}", linker.display()));
         flags.push("-Clink-arg=-fuse-ld=lld".to_owned());
         flags.push("-Clink-arg=-Wl,--icf=all".to_owned());

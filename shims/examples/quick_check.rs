@@ -10,6 +10,11 @@ use std::time::Instant;
 
 use substrate_broker::Home;
 use substrate_shim::quick::{self, Answer, Policies, Question};
+use substrate_sys::arena::Arena;
+
+/// As in the shim.
+#[global_allocator]
+static MEMORY: Arena = Arena::new();
 
 const ROUNDS: usize = 5000;
 

@@ -298,15 +298,17 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     const PRIME: u64 = 0x9E37_79B9_7F4A_7C15;
     let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(PRIME).rotate_left(29);
     let mut sum = 0x5355_4253_5452_4154 ^ (bytes.len() as u64).wrapping_mul(PRIME);
-    let mut lanes = [sum, !sum, sum.rotate_left(16), !sum.rotate_left(16)];
-    let (chunks, rest) = bytes.as_chunks::<32>();
-    for chunk in chunks {
-        let (words, _) = chunk.as_chunks::<8>();
-        for (lane, word) in lanes.iter_mut().zip(words) {
-            *lane = mix(*lane, u64::from_le_bytes(*word));
-        }
+    let (mut a, mut b, mut c, mut d) = (sum, !sum, sum.rotate_left(16), !sum.rotate_left(16));
+    let (words, _) = bytes.as_chunks::<8>();
+    let (chunks, _) = words.as_chunks::<4>();
+    for [first, second, third, fourth] in chunks {
+        a = mix(a, u64::from_le_bytes(*first));
+        b = mix(b, u64::from_le_bytes(*second));
+        c = mix(c, u64::from_le_bytes(*third));
+        d = mix(d, u64::from_le_bytes(*fourth));
     }
-    for lane in lanes {
+    let (_, rest) = bytes.as_chunks::<32>();
+    for lane in [a, b, c, d] {
         sum = mix(sum, lane);
     }
     for &byte in rest {

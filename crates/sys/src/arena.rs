@@ -2,12 +2,15 @@
 //! given back are used again, and nothing is ever returned to the kernel.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The first piece is there before anything asks: one call instead of a fault for every page.
-const FIRST: usize = 40 << 10;
+/// The first piece is part of the program: it comes with the start.
+const FIRST: usize = 512 << 10;
+
+/// So much of it is there before anything asks: one call instead of a fault for every page.
+const AT_ONCE: usize = 16 << 10;
 
 /// Later pieces are at least this large, and their pages come as they are used.
 const FURTHER: usize = 256 << 10;
@@ -27,6 +30,20 @@ pub struct Arena {
     free: [Cell<usize>; SIZES.len()],
     busy: AtomicBool,
 }
+
+#[repr(align(4096))]
+struct Pages(UnsafeCell<[u8; FIRST]>);
+
+// SAFETY: the only use of the pages is to hand them to the first arena that asks.
+unsafe impl Sync for Pages {}
+
+// SAFETY: a section for what starts as zeros, of its own so that it can lie behind all others:
+// between them it would spread them over more pages.
+#[unsafe(link_section = ".bss.arena")]
+static PAGES: Pages = Pages(UnsafeCell::new([0; FIRST]));
+
+/// Whether an arena has them.
+static TAKEN: AtomicBool = AtomicBool::new(false);
 
 // SAFETY: the cells are touched only inside `locked`.
 unsafe impl Sync for Arena {}
@@ -110,11 +127,15 @@ impl Arena {
     }
 
     fn grow(&self, wanted: usize) -> bool {
-        let (size, flags) = match self.end.get() {
-            0 if wanted <= FIRST => (FIRST, libc::MAP_POPULATE),
-            _ => (FURTHER.max(wanted), 0),
-        };
-        let Some(size) = size.checked_next_multiple_of(4096) else {
+        if wanted <= FIRST && !TAKEN.swap(true, Ordering::Relaxed) {
+            let start = PAGES.0.get();
+            // SAFETY: brings pages in that are ours; where the kernel cannot, they come when used.
+            unsafe { libc::madvise(start.cast(), AT_ONCE, libc::MADV_POPULATE_WRITE) };
+            self.next.set(start.expose_provenance());
+            self.end.set(start.expose_provenance() + FIRST);
+            return true;
+        }
+        let Some(size) = FURTHER.max(wanted).checked_next_multiple_of(4096) else {
             return false;
         };
         // SAFETY: a fresh private mapping at an address of the kernel's choice.
@@ -123,7 +144,7 @@ impl Arena {
                 ptr::null_mut(),
                 size,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
                 -1,
                 0,
             )
@@ -138,8 +159,8 @@ impl Arena {
     }
 }
 
-// SAFETY: every block lies inside a mapping that is never unmapped, is aligned as asked, and is
-// handed out again only after it was given back.
+// SAFETY: every block lies inside the first piece or a mapping that is never unmapped, is aligned as
+// asked, and is handed out again only after it was given back.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.locked(|| self.find(layout))
