@@ -6,7 +6,9 @@
 //! does not see unless asked for clones; when we are gone, it is init's.
 
 use std::ffi::CStr;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
@@ -33,9 +35,9 @@ struct Order<'a> {
 }
 
 /// Starts a watcher for this process. When we, or whatever program we have become, have ended and
-/// were reaped, it runs the task and is gone. It lets go of every descriptor, the terminal and the
-/// directory that it got from us. `arguments` is the number of our arguments; `settle` lets go of
-/// memory that is not needed while a wait turns out to be long.
+/// were reaped, it runs the task and is gone. It lets go of every descriptor, the directory and the
+/// process group that it got from us at once, and of the terminal when the wait turns out to be long.
+/// `arguments` is the number of our arguments; `settle` lets go of memory that is not needed then.
 ///
 /// Until we have become another program, memory has two users: nothing should be allocated between
 /// this call and that. The watcher itself touches none of it before we are gone.
@@ -48,12 +50,14 @@ pub fn start(arguments: usize, settle: impl Fn(), task: impl Fn(Option<Ending>))
     };
     // The watcher outlives this frame, so what it uses is never given back.
     let order = Box::leak(Box::new(order));
-    let stack = stack()?;
-    // SAFETY: the stack is new and nobody else's, and the order is never freed.
+    let stack: &mut [MaybeUninit<u128>] =
+        Box::leak(Box::new_uninit_slice(STACK / size_of::<u128>()));
+    let idle = idle_machine();
+    // SAFETY: the stack is new and nobody else's, and neither it nor the order is ever freed.
     let child = without_signals(|| unsafe {
         libc::clone(
             watcher,
-            stack.byte_add(STACK),
+            stack.as_mut_ptr_range().end.cast(),
             libc::CLONE_VM,
             ptr::from_mut(order).cast(),
         )
@@ -61,43 +65,63 @@ pub fn start(arguments: usize, settle: impl Fn(), task: impl Fn(Option<Ending>))
     if child < 0 {
         return Err(io::Error::last_os_error());
     }
+    if idle {
+        let_it_settle();
+    }
     Ok(())
 }
 
-fn stack() -> io::Result<*mut libc::c_void> {
-    // SAFETY: a fresh private mapping, which stays for as long as the memory itself.
-    let stack = unsafe {
-        libc::mmap(
-            ptr::null_mut(),
-            STACK,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK,
-            -1,
-            0,
-        )
-    };
-    if stack == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
+/// Lets the watcher run until it waits, which takes it a few microseconds. The kernel looks for a
+/// better processor when a program is executed, and takes any over one on which somebody else is
+/// ready; that move costs more than the watcher does. Giving way a second time takes the sleeper off
+/// the list of the ready, where the scheduler leaves whoever has run more than his share.
+fn let_it_settle() {
+    // SAFETY: gives way to others, nothing else.
+    unsafe {
+        libc::sched_yield();
+        libc::sched_yield();
     }
-    Ok(stack)
+}
+
+/// Whether at least half of our processors have nothing to do, so that nobody else takes the turn
+/// that we give up: it would be gone for milliseconds.
+fn idle_machine() -> bool {
+    let mut text = [0; 64];
+    let read = File::open("/proc/loadavg").and_then(|mut file| file.read(&mut text));
+    let running = text[..read.unwrap_or(0)]
+        .split(|byte| matches!(byte, b' ' | b'/'))
+        .nth(3)
+        .and_then(|count| std::str::from_utf8(count).ok()?.parse::<libc::c_int>().ok());
+    running.is_some_and(|running| 2 * running <= processors() + 1)
+}
+
+/// How many processors we may run on.
+fn processors() -> libc::c_int {
+    let mut set = MaybeUninit::<libc::cpu_set_t>::zeroed();
+    // SAFETY: the kernel writes no more than the size, and a set of zeros is a set.
+    unsafe {
+        libc::sched_getaffinity(0, size_of_val(&set), set.as_mut_ptr());
+        libc::CPU_COUNT(set.assume_init_ref())
+    }
 }
 
 extern "C" fn watcher(order: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the order is leaked, and whoever made it does not look at it again.
     let order = unsafe { &*order.cast::<Order<'_>>() };
     let kept = order.us.as_raw_fd();
-    // SAFETY: descriptors, directory and session are this process's own: only memory is shared.
+    // SAFETY: descriptors, directory and group are this process's own: only memory is shared.
     unsafe {
         close_range(0, kept - 1);
         close_range(kept + 1, RawFd::MAX);
         libc::chdir(c"/".as_ptr());
-        libc::setsid();
+        libc::setpgid(0, 0);
     }
     rename_process(NAME, order.arguments);
     let us = order.us.as_fd();
     // Whoever still runs in this memory after so long has become another program.
     let ended = match process_info::wait_reaped(us, Some(PATIENCE)) {
         Ok(false) => {
+            leave_session();
             (order.settle)();
             wait_with_little(us)
         }
@@ -109,8 +133,21 @@ extern "C" fn watcher(order: *mut libc::c_void) -> libc::c_int {
     unsafe { libc::_exit(0) }
 }
 
+/// Lets go of the terminal. A new session is dear, because the scheduler makes a group for it, and
+/// whoever leads a process group gets none: that of the session's leader takes us for a moment.
+fn leave_session() {
+    // SAFETY: changes where this process belongs, nothing else.
+    unsafe {
+        libc::setpgid(0, libc::getsid(0));
+        libc::setsid();
+    }
+}
+
 /// Waits for as long as it takes, without the pages of the program's text and constants. Those that
-/// are needed come back by themselves, so everything here goes through one function of libc.
+/// are needed come back by themselves, so everything here goes through one function of libc. The
+/// kernel brings their neighbours along, up to the end of a mapping: what is marked otherwise than
+/// the rest is a mapping of its own.
+#[inline(never)]
 fn wait_with_little(process: BorrowedFd<'_>) -> io::Result<()> {
     let mut parts = [(0_usize, 0_usize); 4];
     let mut poll = libc::pollfd {
@@ -122,6 +159,13 @@ fn wait_with_little(process: BorrowedFd<'_>) -> io::Result<()> {
     // written, so that dropping the pages loses nothing; `poll` is one valid entry.
     unsafe {
         libc::dl_iterate_phdr(Some(read_only_parts), (&raw mut parts).cast());
+        for needed in [
+            wait_with_little as *const () as usize,
+            libc::syscall as *const () as usize,
+        ] {
+            let page = needed & !4095;
+            libc::syscall(libc::SYS_madvise, page, 8192, libc::MADV_RANDOM);
+        }
         for (start, length) in parts {
             libc::syscall(libc::SYS_madvise, start, length, libc::MADV_DONTNEED);
         }
