@@ -20,8 +20,10 @@ pub enum ReadError {
     Refused(io::Error),
 }
 
+type Read<T> = Result<T, ReadError>;
+
 /// Reads from each place, in order; how many bytes in all.
-fn read(process: i32, places: &[(u64, u64)], into: &mut [u8]) -> Result<usize, ReadError> {
+fn read(process: i32, places: &[(u64, u64)], into: &mut [u8]) -> Read<usize> {
     let remote: Vec<libc::iovec> = places
         .iter()
         .map(|(at, length)| libc::iovec {
@@ -57,8 +59,72 @@ fn left_in_page(at: u64) -> u64 {
     PAGE - at % PAGE
 }
 
+/// What one look at several places showed; places that adjoin are one piece.
+struct Seen(Vec<(u64, Vec<u8>)>);
+
+impl Seen {
+    /// Looks. What cannot be read was not seen: whoever needs it learns why.
+    fn at(process: i32, places: &[(u64, u64)]) -> Seen {
+        let total: u64 = places.iter().map(|(_, length)| *length).sum();
+        let mut bytes = vec![0; total as usize];
+        let got = read(process, places, &mut bytes).unwrap_or(0);
+        let mut rest = &bytes[..got];
+        let mut pieces: Vec<(u64, Vec<u8>)> = Vec::with_capacity(places.len());
+        for (start, length) in places {
+            let Some((piece, after)) = rest.split_at_checked(*length as usize) else {
+                break;
+            };
+            rest = after;
+            match pieces.last_mut() {
+                Some((before, bytes)) if *before + bytes.len() as u64 == *start => {
+                    bytes.extend_from_slice(piece);
+                }
+                _ => pieces.push((*start, piece.to_vec())),
+            }
+        }
+        Seen(pieces)
+    }
+
+    /// What was seen from an address on.
+    fn from(&self, at: u64) -> Option<&[u8]> {
+        self.0.iter().find_map(|(start, bytes)| {
+            let skipped = usize::try_from(at.checked_sub(*start)?).ok()?;
+            bytes.get(skipped..)
+        })
+    }
+
+    /// A string, if its end was seen.
+    fn string(&self, at: u64) -> Option<&[u8]> {
+        let bytes = self.from(at)?;
+        bytes.get(..bytes.iter().position(|byte| *byte == 0)?)
+    }
+
+    /// The pointers before a null, if that was seen.
+    fn pointers(&self, at: u64) -> Option<Vec<u64>> {
+        let words = self.from(at)?.as_chunks::<8>().0;
+        let words = words.iter().map(|word| u64::from_ne_bytes(*word));
+        let end = words.clone().position(|word| word == 0)?;
+        Some(words.take(end).collect())
+    }
+}
+
+/// The path and the words that a call names, which nearly always takes two looks.
+pub fn path_and_strings(
+    process: i32,
+    (path, path_limit): (u64, usize),
+    (array, limit): (u64, usize),
+) -> (Read<Vec<u8>>, Read<Vec<Vec<u8>>>) {
+    let glance = |at| (at, left_in_page(at).min(GLANCE));
+    let seen = Seen::at(process, &[glance(path), glance(array)]);
+    let found = match seen.string(path).filter(|text| text.len() <= path_limit) {
+        Some(text) => Ok(text.to_vec()),
+        None => string(process, path, path_limit),
+    };
+    (found, strings_beyond(process, array, limit, &seen))
+}
+
 /// One string, without its end.
-pub fn string(process: i32, at: u64, limit: usize) -> Result<Vec<u8>, ReadError> {
+pub fn string(process: i32, at: u64, limit: usize) -> Read<Vec<u8>> {
     let mut text = Vec::new();
     let mut at = at;
     loop {
@@ -85,11 +151,30 @@ pub fn string(process: i32, at: u64, limit: usize) -> Result<Vec<u8>, ReadError>
 
 /// The strings of a null-terminated array; a null array has none. `limit` counts their bytes
 /// and the pointers.
-pub fn strings(process: i32, array: u64, limit: usize) -> Result<Vec<Vec<u8>>, ReadError> {
+pub fn strings(process: i32, array: u64, limit: usize) -> Read<Vec<Vec<u8>>> {
+    // On a new stack they follow their pointers.
+    let length = left_in_page(array);
+    let near = [(array, length), (array.saturating_add(length), PAGE)];
+    strings_beyond(process, array, limit, &Seen::at(process, &near))
+}
+
+/// The same, of which something was seen already.
+fn strings_beyond(process: i32, array: u64, limit: usize, seen: &Seen) -> Read<Vec<Vec<u8>>> {
     if array == 0 {
         return Ok(Vec::new());
     }
-    let pointers = pointers(process, array, limit)?;
+    let pointers = match seen.pointers(array) {
+        Some(pointers) => pointers,
+        None => pointers(process, array, limit)?,
+    };
+    let texts = pointers.iter().map(|at| seen.string(*at));
+    if let Some(texts) = texts.collect::<Option<Vec<&[u8]>>>() {
+        let taken: usize = texts.iter().map(|text| text.len() + 9).sum();
+        return match taken <= limit {
+            true => Ok(texts.into_iter().map(<[u8]>::to_vec).collect()),
+            false => Err(ReadError::TooLong),
+        };
+    }
     let mut left = limit.saturating_sub(8 * pointers.len());
     let mut strings = Vec::with_capacity(pointers.len());
     for some in pointers.chunks(PIECES) {
@@ -119,7 +204,7 @@ pub fn strings(process: i32, array: u64, limit: usize) -> Result<Vec<Vec<u8>>, R
     Ok(strings)
 }
 
-fn pointers(process: i32, array: u64, limit: usize) -> Result<Vec<u64>, ReadError> {
+fn pointers(process: i32, array: u64, limit: usize) -> Read<Vec<u64>> {
     let mut found = Vec::new();
     let mut at = array;
     loop {

@@ -182,9 +182,10 @@ impl Asked {
                 ReadError::Refused(error) => Unread::Refused(error),
             }
         };
-        let path = memory::string(call.thread, path, PATH_LIMIT).map_err(unread(ENAMETOOLONG))?;
-        let argv = memory::strings(call.thread, array, ARGUMENTS_LIMIT).map_err(unread(E2BIG))?;
-        let mut argv = os_strings(argv);
+        let (path, argv) =
+            memory::path_and_strings(call.thread, (path, PATH_LIMIT), (array, ARGUMENTS_LIMIT));
+        let path = path.map_err(unread(ENAMETOOLONG))?;
+        let mut argv = os_strings(argv.map_err(unread(E2BIG))?);
         if argv.is_empty() {
             // The kernel puts an empty name where there is none.
             argv.push(OsString::new());

@@ -80,13 +80,18 @@ fn work(shared: &Arc<Shared>, mut leads: Option<u64>) {
         }
         shared.relief.ring_in(patience);
         // Whatever goes wrong with one start, the next one still needs a guard.
-        let _ = catch_unwind(AssertUnwindSafe(|| handle(shared, &call)));
+        let started = catch_unwind(AssertUnwindSafe(|| handle(shared, &call)));
         Shared::add(&shared.idle);
         let mut lead = lead(shared);
         leads = Some(term).filter(|term| *term == lead.terms);
         if leads.is_some() {
             lead.busy = false;
             shared.relief.silence();
+        }
+        drop(lead);
+        // It runs where we do, so nothing but waiting is left to be done.
+        if let Ok(Some(tracee)) = started {
+            tracee.let_go();
         }
     }
     Shared::take(&shared.workers);
@@ -183,8 +188,8 @@ impl Drop for Answer<'_> {
     }
 }
 
-/// Brings one call to its end.
-fn handle(shared: &Arc<Shared>, call: &Call) {
+/// Brings one call to its end. What was found to be in order is still held then.
+fn handle(shared: &Arc<Shared>, call: &Call) -> Option<Tracee> {
     let answer = Answer {
         shared,
         call,
@@ -192,19 +197,23 @@ fn handle(shared: &Arc<Shared>, call: &Call) {
     };
     let (asked, cwd, view) = match read(shared, call) {
         Ok(read) => read,
-        Err(Unread::Errno(errno)) => return answer.fail(errno),
+        Err(Unread::Errno(errno)) => {
+            answer.fail(errno);
+            return None;
+        }
         Err(Unread::Refused(_)) if !shared.terms.enforce => {
             answer.pass();
-            return;
+            return None;
         }
         Err(Unread::Refused(error)) => {
-            return answer.refuse(&format!(
+            answer.refuse(&format!(
                 "substrate: refused: what is to be started cannot be read ({error})"
             ));
+            return None;
         }
     };
     if !shared.listener.is_waiting(call) {
-        return;
+        return None;
     }
     let finder = Finder {
         thread: call.thread,
@@ -213,7 +222,10 @@ fn handle(shared: &Arc<Shared>, call: &Call) {
         images: &shared.images,
     };
     let program = match finder.find(&asked) {
-        Found::Missing(errno) => return answer.fail(errno),
+        Found::Missing(errno) => {
+            answer.fail(errno);
+            return None;
+        }
         Found::File(program) => Some(Arc::new(program)),
         Found::Unknown => None,
     };
@@ -243,7 +255,7 @@ fn handle(shared: &Arc<Shared>, call: &Call) {
     if verdict == ExecVerdict::Ask {
         verdict = ask(shared, &start);
         if !shared.listener.is_waiting(call) {
-            return;
+            return None;
         }
     }
     match verdict {
@@ -252,36 +264,39 @@ fn handle(shared: &Arc<Shared>, call: &Call) {
         ExecVerdict::Allow if !shared.terms.recheck => {
             answer.pass();
         }
-        ExecVerdict::Allow => watch(shared, answer, &start),
+        ExecVerdict::Allow => return watch(shared, answer, &start),
     }
+    None
 }
 
-/// Lets a start go on and looks at what came of it.
-fn watch(shared: &Arc<Shared>, answer: Answer<'_>, start: &ProgramStart<'_>) {
+/// Lets a start go on and looks at what came of it; what may run on is still held.
+fn watch(shared: &Arc<Shared>, answer: Answer<'_>, start: &ProgramStart<'_>) -> Option<Tracee> {
     let mut tracee = match Tracee::take(start.thread) {
         Ok(tracee) => tracee,
         Err(error) => {
-            return answer.refuse(&format!(
+            answer.refuse(&format!(
                 "substrate: refused: a start that cannot be watched ({error}); \
                  `world.allow: [ptrace]` lets debuggers work"
             ));
+            return None;
         }
     };
     if !answer.pass() {
-        return;
+        return None;
     }
     match tracee.wait() {
         Ok(Stop::Exec(process)) => match in_place(shared, process, &tracee, start) {
-            Ok(()) => tracee.let_go(),
+            Ok(()) => return Some(tracee),
             Err(why) => {
                 say::on_stderr(process, &why);
                 tracee.kill();
             }
         },
-        Ok(Stop::NoExec) => tracee.let_go(),
+        Ok(Stop::NoExec) => return Some(tracee),
         Ok(Stop::Gone) => {}
         Err(_) => tracee.kill(),
     }
+    None
 }
 
 /// Compares what a process has become with what was judged; anything else is judged anew.
