@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use substrate_broker::Evaluation;
 use substrate_policy::terms::{Mode, OnFinish, WorldSpec};
+use substrate_sys::afterwards;
 use substrate_sys::supervise::Ending;
 use substrate_trace::{Completion, Event, FsDiff, Output, RateLimit, SpanInfo, WorldEvent};
 use substrate_world::apply::{self, ApplyOptions, Watch};
@@ -48,6 +49,8 @@ pub struct Contained<'a> {
     pub isolation: Option<&'a Isolation>,
     /// Further descriptors that it gets, with their numbers.
     pub descriptors: &'a [(i32, BorrowedFd<'a>)],
+    /// It is all that this process does.
+    pub last: bool,
 }
 
 /// Runs it to its end, records it, and settles what an isolated world held back.
@@ -151,7 +154,7 @@ pub fn run(
     let unchanged = held_back.as_ref().is_some_and(FsDiff::is_empty);
     let fs_diff = match (before, &held) {
         (Some(before), Some(pending)) if job.isolated => {
-            let after = before.after_world(pending);
+            let after = before.after_world(pending, !unchanged);
             if let Some(replay) = &mut span.replay {
                 replay.after_tree = after;
             }
@@ -168,7 +171,12 @@ pub fn run(
             let _ = pending.explored();
         }
         if unchanged {
-            let _ = gc::forget(&mut pending);
+            if let Ok(rubbish) = gc::forget(&mut pending) {
+                match job.last {
+                    true => afterwards::add(move || rubbish.sweep()),
+                    false => rubbish.sweep(),
+                }
+            }
         } else if job.isolated {
             settle_result(session, job, &span, pending);
         } else {
@@ -177,6 +185,12 @@ pub fn run(
     }
     if job.isolated {
         gc::now_and_then(&job.spec.substrate_home);
+    }
+    if job.last {
+        backend
+            .take_remains()
+            .into_iter()
+            .for_each(afterwards::close);
     }
     ending
 }
@@ -309,7 +323,9 @@ fn tell_kept(session: &Session, span: &SpanInfo, home: &Path, world: &str) {
     };
     match patch::totals(&pending, &mut |_| true) {
         Ok(totals) if totals == patch::Totals::default() => {
-            let _ = gc::forget(&mut pending);
+            if let Ok(rubbish) = gc::forget(&mut pending) {
+                rubbish.sweep();
+            }
         }
         Ok(totals) => keep(session, span, &pending, &totals.sentence()),
         Err(error) => {

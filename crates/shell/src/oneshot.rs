@@ -146,6 +146,7 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
         isolated,
         isolation,
         descriptors: &[],
+        last: true,
     };
     contained::run(session, &contained, span, before)
 }

@@ -52,9 +52,13 @@ impl Before {
         })
     }
 
-    /// Keeps the project as an isolated world left it, and names it.
-    pub fn after_world(mut self, pending: &Pending) -> Option<TreeId> {
+    /// Keeps the project as an isolated world left it, and names it; it is the same tree where nothing
+    /// was changed.
+    pub fn after_world(mut self, pending: &Pending, changed: bool) -> Option<TreeId> {
         let (id, before) = self.taken.ok().filter(|_| self.files)?;
+        if !changed {
+            return Some(id);
+        }
         let before = before.or_else(|| self.store.tree(&id))?;
         match substrate_replay::after(&mut self.store, &before, pending, &self.limits) {
             Ok(Taken::Whole(id, _)) => Some(id),

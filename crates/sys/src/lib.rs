@@ -3,6 +3,8 @@
 #[cfg(feature = "full")]
 pub mod access;
 #[cfg(feature = "full")]
+pub mod afterwards;
+#[cfg(feature = "full")]
 pub mod alarm;
 pub mod arena;
 #[cfg(feature = "full")]

@@ -49,9 +49,12 @@ impl Tracee {
             signal: 0,
             here: PhantomData,
         };
-        // One stop is certain then: at the exec, or on the way back from one that failed.
-        request(libc::PTRACE_INTERRUPT, thread, 0)?;
         Ok(tracee)
+    }
+
+    /// Makes one stop certain: at the exec, or on the way back from one that failed.
+    pub fn stop(&self) {
+        let _ = request(libc::PTRACE_INTERRUPT, self.thread, 0);
     }
 
     /// Waits for that stop.

@@ -284,6 +284,7 @@ fn watch(shared: &Arc<Shared>, answer: Answer<'_>, start: &ProgramStart<'_>) -> 
     if !answer.pass() {
         return None;
     }
+    tracee.stop();
     match tracee.wait() {
         Ok(Stop::Exec(process)) => match in_place(shared, process, &tracee, start) {
             Ok(()) => return Some(tracee),
