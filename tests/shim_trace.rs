@@ -7,7 +7,8 @@ mod shim_support;
 
 use std::collections::HashSet;
 use std::fs;
-use std::process::Stdio;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use shim_support::{OBSERVE, Rig, keeps_endings};
@@ -71,6 +72,38 @@ fn waits_for(watcher: u32, pid: u32) -> bool {
     })
 }
 
+/// The watcher of a process that was just started.
+fn watcher_of(pid: u32) -> u32 {
+    loop {
+        let mut all = watchers().into_iter();
+        if let Some(found) = all.find(|watcher| waits_for(*watcher, pid)) {
+            return found;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_end_of_a_whole_group_is_recorded() {
+    if !keeps_endings() {
+        common::skip(
+            "the_end_of_a_whole_group_is_recorded",
+            "this kernel tells no endings to watchers",
+        );
+        return;
+    }
+    let rig = Rig::new(OBSERVE, &[], &["cat"]);
+    let mut command = rig.command("cat", true);
+    command.process_group(0).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    watcher_of(child.id());
+    let group = format!("-{}", child.id());
+    let killed = Command::new("kill").args(["-KILL", "--", &group]).status();
+    assert!(killed.unwrap().success());
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    assert_eq!(rig.completed(1)[0]["signal"], 9);
+}
+
 #[test]
 fn a_waiting_watcher_holds_little() {
     if !keeps_endings() {
@@ -87,16 +120,7 @@ fn a_waiting_watcher_holds_little() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let pid = child.id();
-    let watcher = loop {
-        if let Some(found) = watchers()
-            .into_iter()
-            .find(|watcher| waits_for(*watcher, pid))
-        {
-            break found;
-        }
-        std::thread::yield_now();
-    };
+    let watcher = watcher_of(child.id());
     let read = |name: &str| fs::read_to_string(format!("/proc/{watcher}/{name}")).unwrap();
     // It settles down after a moment, when the program's own pages are given up.
     let deadline = Instant::now() + Duration::from_secs(30);
