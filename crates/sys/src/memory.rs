@@ -273,6 +273,28 @@ mod tests {
     }
 
     #[test]
+    fn a_path_and_words_are_read_together_and_fail_apart() {
+        let (path, long) = (c"/bin/true", CString::new(vec![b'p'; 5000]).unwrap());
+        let (one, other) = (c"true", CString::new(vec![b'x'; 300]).unwrap());
+        let array = [one.as_ptr() as u64, other.as_ptr() as u64, 0];
+        let at = |text: &std::ffi::CStr| text.as_ptr() as u64;
+        let words = array.as_ptr() as u64;
+        let (found, strings) = path_and_strings(own(), (at(path), 100), (words, 1000));
+        assert_eq!(found.unwrap(), path.to_bytes());
+        assert_eq!(strings.unwrap(), [one.to_bytes(), other.to_bytes()]);
+        let (found, strings) = path_and_strings(own(), (at(&long), 5000), (0, 1000));
+        assert_eq!(found.unwrap(), long.to_bytes());
+        assert!(strings.unwrap().is_empty());
+        let (found, strings) = path_and_strings(own(), (at(path), 8), (words, 300));
+        assert!(matches!(found, Err(ReadError::TooLong)));
+        assert!(matches!(strings, Err(ReadError::TooLong)));
+        let (found, strings) = path_and_strings(own(), (8, 100), (words, 1000));
+        assert!(matches!(found, Err(ReadError::Fault)) && strings.is_ok());
+        let (found, strings) = path_and_strings(own(), (at(path), 100), (u64::MAX - 3, 1000));
+        assert!(found.is_ok() && matches!(strings, Err(ReadError::Fault)));
+    }
+
+    #[test]
     fn wild_addresses_are_a_fault_and_no_array_is_empty() {
         assert!(matches!(strings(own(), 8, 100), Err(ReadError::Fault)));
         assert!(matches!(string(own(), 8, 100), Err(ReadError::Fault)));
