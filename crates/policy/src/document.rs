@@ -11,8 +11,8 @@ use crate::pattern::{self, Sets};
 use crate::policy::List;
 use crate::settings::{
     CommandSettings, Details, EffectRule, EffectRules, ExecRecord, FsRules, HostEntry, Miss,
-    NetRules, OnUnparsed, OutputRecord, PathEntry, PrivacySettings, Settings, TraceSettings,
-    WorldSettings, WorldSwitch,
+    NetRules, ObjectPattern, OnUnparsed, OutputRecord, PathEntry, PrivacySettings, Settings,
+    TraceSettings, WorldSettings, WorldSwitch,
 };
 use crate::terms::{HomeMode, HostRule, Limits, OnFinish};
 use crate::yaml::{Node, Value};
@@ -124,7 +124,13 @@ impl Reader<'_> {
             Some("enforce") => Mode::Enforce,
             _ => Mode::Observe,
         };
-        let classes = self.classes(root, shipped_classes);
+        let mut classes = self.classes(root, shipped_classes);
+        let effects = self.effects(root.get("effects"), &classes);
+        // Every use of a policy reads them, so those that no rule names stay out.
+        classes.retain(|(name, _)| {
+            let mut steps = effects.iter().flat_map(|rule| &rule.steps);
+            steps.any(|step| matches!(&step.object, ObjectPattern::Class(used) if used == name))
+        });
         let id = text(root.get("id"));
         let (commands, rules) = self.commands(root);
         let approval = root.get("approval");
@@ -140,7 +146,7 @@ impl Reader<'_> {
         let effects = EffectRules {
             fs: self.fs(root.get("fs"), mode, &id),
             net: self.net(net, mode),
-            effects: self.effects(root.get("effects"), &classes),
+            effects,
             classes,
         };
         let budget = net.and_then(|net| net.get("egress_budget"));
