@@ -119,6 +119,10 @@ fn users() -> Vec<Option<u32>> {
     }
 }
 
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
 fn has(tool: &str) -> bool {
     let found = Command::new("sh")
         .args(["-c", "command -v \"$1\"", "sh", tool])
@@ -419,6 +423,32 @@ fn missing_programs_and_failing_starts_stay_what_they_are() {
     assert_eq!(&lines[..3], ["127", "126", "126"], "{output:?}");
     assert!(lines[3].starts_with("FileNotFoundError"), "{text}");
     assert!(lines[4].starts_with("FileNotFoundError"), "{text}");
+}
+
+#[test]
+fn a_start_that_follows_a_failed_one_is_not_taken_for_somebody_elses() {
+    let rig = Rig::new(RULES, None);
+    // Without an interpreter line the kernel refuses it, and `execvp` tries the shell at once.
+    common::script(&rig.path("bare"), "exit 0\n");
+    let output = rig.run("seq 600 | xargs -P8 -n1 ./bare; echo $?");
+    assert_eq!(text(&output.stdout), "0\n", "{output:?}");
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn threads_that_start_programs_at_once_leave_one_of_them() {
+    let rig = Rig::new(RULES, None);
+    let threads = "import os, threading\n\
+        go = threading.Barrier(4)\n\
+        def start():\n    go.wait()\n    os.execv(\"/bin/true\", [\"true\"])\n\
+        for _ in range(3): threading.Thread(target=start).start()\n\
+        start()\n";
+    fs::write(rig.path("threads.py"), threads).unwrap();
+    // A thread that another one's start has ended may hear that it was refused; nobody listens.
+    let line =
+        "i=0; while [ $i -lt 60 ]; do python3 threads.py 2>/dev/null || echo $?; i=$((i+1)); done";
+    let output = rig.run(line);
+    assert_eq!(text(&output.stdout), "", "{output:?}");
 }
 
 #[test]

@@ -243,6 +243,22 @@ fn nothing_inside_loosens_what_encloses_it() {
 }
 
 #[test]
+fn a_copied_home_is_judged_by_its_own_policy() {
+    let original = Sandbox::with_policy("mode: observe\n");
+    let judged = |sandbox: &Sandbox| sandbox.run(["run", "--", "date"]).status.code();
+    assert_eq!(judged(&original), Some(0));
+    let copy = Sandbox::new();
+    let mut copying = std::process::Command::new("cp");
+    copying.args(["-a", "--no-target-directory"]);
+    copying.arg(original.home()).arg(copy.home());
+    assert!(copying.status().unwrap().success());
+    let denied = "id: test\nname: Test\nmode: enforce\ncommands: { denied: [\"date *\"] }\n";
+    copy.policy("test", denied);
+    assert_eq!(judged(&copy), Some(126));
+    assert_eq!(judged(&original), Some(0));
+}
+
+#[test]
 fn schemas_are_json() {
     let sandbox = Sandbox::new();
     for name in ["policy", "tool", "span"] {

@@ -58,7 +58,7 @@ pub fn run(
         _ => process_info::keeps_endings(),
     };
     let first = Successor::new(&path, &tool.argv, &tool.env);
-    let watched = in_place && watch::start(tool.arguments, &[], settle, told).is_ok();
+    let watched = in_place && watch::start(tool.arguments, settle, told).is_ok();
     if watched || forced == Some(b"exec") {
         let error = first.take_over();
         let Err(error) = otherwise(&tool, &path, error, |path, argv, env| {

@@ -52,10 +52,13 @@ impl Choice {
 }
 
 impl Choice {
-    /// Where the compiled form is kept.
+    /// Where the compiled form is kept. The name depends on the directory of the home itself: in a
+    /// copy of it the compiled forms still speak of the original's files.
     pub fn cache_file(&self, home: &Home) -> PathBuf {
-        home.cache()
-            .join(format!("{:016x}.policy", checksum(&self.key())))
+        let place = fs::metadata(&home.path).map_or([0, 0], |home| [home.dev(), home.ino()]);
+        let place = place.map(u64::to_le_bytes);
+        let key = [&place[0], &place[1], self.key().as_slice()].concat();
+        home.cache().join(format!("{:016x}.policy", checksum(&key)))
     }
 }
 

@@ -23,6 +23,5 @@ fn run(arguments: Vec<OsString>) -> ! {
     } else {
         shell_mode::run(&arguments)
     };
-    substrate_sys::afterwards::begin(arguments.len());
     substrate_sys::supervise::end_like(ending)
 }

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use substrate_broker::Evaluation;
 use substrate_policy::terms::{Mode, OnFinish, WorldSpec};
-use substrate_sys::afterwards;
 use substrate_sys::supervise::Ending;
 use substrate_trace::{Completion, Event, FsDiff, Output, RateLimit, SpanInfo, WorldEvent};
 use substrate_world::apply::{self, ApplyOptions, Watch};
@@ -49,8 +48,6 @@ pub struct Contained<'a> {
     pub isolation: Option<&'a Isolation>,
     /// Further descriptors that it gets, with their numbers.
     pub descriptors: &'a [(i32, BorrowedFd<'a>)],
-    /// It is all that this process does.
-    pub last: bool,
 }
 
 /// Runs it to its end, records it, and settles what an isolated world held back.
@@ -171,12 +168,7 @@ pub fn run(
             let _ = pending.explored();
         }
         if unchanged {
-            if let Ok(rubbish) = gc::forget(&mut pending) {
-                match job.last {
-                    true => afterwards::add(move || rubbish.sweep()),
-                    false => rubbish.sweep(),
-                }
-            }
+            let _ = gc::forget(&mut pending);
         } else if job.isolated {
             settle_result(session, job, &span, pending);
         } else {
@@ -185,12 +177,6 @@ pub fn run(
     }
     if job.isolated {
         gc::now_and_then(&job.spec.substrate_home);
-    }
-    if job.last {
-        backend
-            .take_remains()
-            .into_iter()
-            .for_each(afterwards::close);
     }
     ending
 }
@@ -323,9 +309,7 @@ fn tell_kept(session: &Session, span: &SpanInfo, home: &Path, world: &str) {
     };
     match patch::totals(&pending, &mut |_| true) {
         Ok(totals) if totals == patch::Totals::default() => {
-            if let Ok(rubbish) = gc::forget(&mut pending) {
-                rubbish.sweep();
-            }
+            let _ = gc::forget(&mut pending);
         }
         Ok(totals) => keep(session, span, &pending, &totals.sentence()),
         Err(error) => {

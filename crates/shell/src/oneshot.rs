@@ -146,7 +146,6 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
         isolated,
         isolation,
         descriptors: &[],
-        last: true,
     };
     contained::run(session, &contained, span, before)
 }

@@ -526,7 +526,6 @@ fn isolated(
         isolated: true,
         isolation: None,
         descriptors: &[(PROGRAM, program.as_fd())],
-        last: false,
     };
     contained::run(session, &job, span, before).status()
 }

@@ -6,8 +6,8 @@ use std::cell::{Cell, UnsafeCell};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The first piece is part of the program: it comes with the start.
-const FIRST: usize = 512 << 10;
+/// The first piece is part of the program: it comes with the start, and must fit into small limits.
+const FIRST: usize = 96 << 10;
 
 /// So much of it is there before anything asks: one call instead of a fault for every page.
 const AT_ONCE: usize = 16 << 10;

@@ -97,8 +97,6 @@ pub struct Init {
     pidfd: OwnedFd,
     control: OwnedFd,
     next: AtomicU32,
-    /// Its mounts, so that their end need not be waited for. Kernels before 6.11 do not give them.
-    mounts: Option<OwnedFd>,
     /// What it was made from, whose memory it shares: freed while it lives, each page of that would
     /// be copied first.
     _made_from: (Vec<(Step, Need)>, Option<NetPlan>),
@@ -171,7 +169,6 @@ pub fn begin(plan: Plan) -> Result<Launching, LaunchError> {
     drop(theirs);
     let mut init = Init {
         pid,
-        mounts: pidfd::mounts(pidfd.as_fd()).ok(),
         pidfd,
         control,
         next: AtomicU32::new(1),
@@ -312,11 +309,6 @@ impl Init {
         message.id = command.id;
         message.a = signal;
         message.send(self.control.as_fd(), &[])
-    }
-
-    /// The mounts of a world that has ended, which go with this.
-    pub fn take_mounts(&mut self) -> Option<OwnedFd> {
-        self.mounts.take()
     }
 
     /// Waits until it has ended; everything in the world has ended before it.

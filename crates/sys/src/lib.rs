@@ -3,8 +3,6 @@
 #[cfg(feature = "full")]
 pub mod access;
 #[cfg(feature = "full")]
-pub mod afterwards;
-#[cfg(feature = "full")]
 pub mod alarm;
 pub mod arena;
 #[cfg(feature = "full")]

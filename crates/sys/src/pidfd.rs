@@ -28,20 +28,6 @@ pub fn descriptor(process: BorrowedFd<'_>, number: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// `PIDFD_GET_MNT_NAMESPACE` of ioctl_pidfd(2).
-const MOUNTS: libc::Ioctl = 0xFF03;
-
-/// The mounts that a process sees; they stay as long as this is open.
-pub fn mounts(process: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    // SAFETY: the request takes no argument.
-    let fd = unsafe { libc::ioctl(process.as_raw_fd(), MOUNTS, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
 /// Sends SIGKILL; a process that has ended is no error.
 pub fn kill(process: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a null siginfo is legal.

@@ -49,12 +49,9 @@ impl Tracee {
             signal: 0,
             here: PhantomData,
         };
+        // One stop is certain then: at the exec, or on the way back from one that failed.
+        request(libc::PTRACE_INTERRUPT, thread, 0)?;
         Ok(tracee)
-    }
-
-    /// Makes one stop certain: at the exec, or on the way back from one that failed.
-    pub fn stop(&self) {
-        let _ = request(libc::PTRACE_INTERRUPT, self.thread, 0);
     }
 
     /// Waits for that stop.
@@ -113,7 +110,14 @@ impl Tracee {
 
     /// Lets a stopped tracee run on, unwatched.
     pub fn let_go(mut self) {
-        self.held = request(libc::PTRACE_DETACH, self.thread, self.signal as usize).is_err();
+        // Only death takes a tracee out of its stop. To kill what is dying could hit another program:
+        // the exec of one thread ends all others and takes over the number of the first.
+        if request(libc::PTRACE_DETACH, self.thread, self.signal as usize).is_err()
+            && !matches!(self.wait(), Ok(Stop::Gone) | Err(_))
+        {
+            return self.kill();
+        }
+        self.held = false;
     }
 
     /// Kills it and waits until it is gone.

@@ -23,15 +23,13 @@ const NAME: &CStr = c"substrate-watch";
 /// How long a program may run before the watcher settles down to wait.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Room for the watcher's calls; only what is touched becomes memory.
-const STACK: usize = 256 << 10;
+/// Room for the watcher's calls, which take a quarter of it.
+const STACK: usize = 64 << 10;
 
 /// What the watcher needs.
 struct Order<'a> {
     us: OwnedFd,
     arguments: usize,
-    /// What stays open until we have ended, besides that: sorted.
-    kept: Vec<RawFd>,
     settle: Box<dyn Fn() + 'a>,
     task: Box<dyn Fn(Option<Ending>) + 'a>,
 }
@@ -43,19 +41,10 @@ struct Order<'a> {
 ///
 /// Until we have become another program, memory has two users: nothing should be allocated between
 /// this call and that. The watcher itself touches none of it before we are gone.
-pub fn start(
-    arguments: usize,
-    keep: &[RawFd],
-    settle: impl Fn(),
-    task: impl Fn(Option<Ending>),
-) -> io::Result<()> {
-    let us = process_info::open(std::process::id())?;
-    let mut kept = [keep, &[us.as_raw_fd()]].concat();
-    kept.sort_unstable();
+pub fn start(arguments: usize, settle: impl Fn(), task: impl Fn(Option<Ending>)) -> io::Result<()> {
     let order = Order {
-        us,
+        us: process_info::open(std::process::id())?,
         arguments,
-        kept,
         settle: Box::new(settle),
         task: Box::new(task),
     };
@@ -119,11 +108,18 @@ fn processors() -> libc::c_int {
 extern "C" fn watcher(order: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the order is leaked, and whoever made it does not look at it again.
     let order = unsafe { &*order.cast::<Order<'_>>() };
+    let kept = order.us.as_raw_fd();
     // SAFETY: descriptors, directory and group are this process's own: only memory is shared.
     unsafe {
-        close_others(&order.kept);
+        close_range(0, kept - 1);
+        close_range(kept + 1, RawFd::MAX);
         libc::chdir(c"/".as_ptr());
-        libc::setpgid(0, 0);
+        // Who does not know the leader of the session cannot leave it later.
+        if libc::getsid(0) == 0 {
+            libc::setsid();
+        } else {
+            libc::setpgid(0, 0);
+        }
     }
     rename_process(NAME, order.arguments);
     let us = order.us.as_fd();
@@ -137,8 +133,6 @@ extern "C" fn watcher(order: *mut libc::c_void) -> libc::c_int {
         told => told.map(drop),
     };
     let ending = ended.and_then(|()| process_info::ending(order.us.as_fd()));
-    // SAFETY: as above.
-    unsafe { close_others(&[]) };
     (order.task)(ending.ok().flatten());
     // SAFETY: ends the watcher without running exit handlers of the program it came from.
     unsafe { libc::_exit(0) }
@@ -213,17 +207,11 @@ unsafe extern "C" fn read_only_parts(
     1
 }
 
-/// Closes all descriptors but these, which are sorted.
-///
 /// # Safety
-/// Nothing in this process may go on using the others.
-unsafe fn close_others(kept: &[RawFd]) {
-    let mut first = 0;
-    for last in kept.iter().map(|kept| kept - 1).chain([RawFd::MAX]) {
-        if first <= last {
-            // SAFETY: passed on to the caller.
-            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-        }
-        first = last.saturating_add(2);
+/// Nothing in this process may go on using the descriptors.
+unsafe fn close_range(first: RawFd, last: RawFd) {
+    if first <= last {
+        // SAFETY: passed on to the caller.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     }
 }

@@ -262,25 +262,13 @@ pub fn discard(pending: &mut Pending) -> Result<(), DiscardError> {
 }
 
 /// Removes a result that changed nothing. Without its description, which goes before its own files,
-/// it is rubbish: nobody sees it any more, and whoever has the time may sweep it up.
-pub fn forget(pending: &mut Pending) -> Result<Rubbish, PendingError> {
+/// what a crash leaves of it is rubbish.
+pub fn forget(pending: &mut Pending) -> Result<(), PendingError> {
     let _lock = pending.lock()?;
     remove_stores(pending)?;
     let path = pending.dir().join(pending::META);
     remove_path(&path).map_err(io_error("remove", &path))?;
-    Ok(Rubbish(pending.dir().to_owned()))
-}
-
-/// A directory that only takes up room.
-#[derive(Debug)]
-#[must_use]
-pub struct Rubbish(PathBuf);
-
-impl Rubbish {
-    /// Removes it. What cannot be removed now is found by the next collection.
-    pub fn sweep(&self) {
-        let _ = remove_path(&self.0);
-    }
+    remove_path(pending.dir()).map_err(io_error("remove", pending.dir()))
 }
 
 /// Throws a result away even if an apply of it is half done and can be neither finished nor

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,8 +39,6 @@ pub struct Linux {
     sessions: Mutex<Vec<Arc<Session>>>,
     /// Results of worlds that this backend made and that have ended.
     finished: Mutex<Vec<(WorldId, Pending)>>,
-    /// Mounts of worlds that have ended.
-    remains: Mutex<Vec<OwnedFd>>,
 }
 
 /// Whom a world is made for.
@@ -88,7 +85,6 @@ impl Linux {
             judge: None,
             sessions: Mutex::new(Vec::new()),
             finished: Mutex::new(Vec::new()),
-            remains: Mutex::new(Vec::new()),
         }
     }
 
@@ -225,12 +221,6 @@ impl Linux {
         Some(finished.remove(at).1)
     }
 
-    /// Mounts of commands' worlds that have ended. The kernel takes its time to take them down, in
-    /// whichever process closes them.
-    pub fn take_remains(&self) -> Vec<OwnedFd> {
-        std::mem::take(&mut lock(&self.remains))
-    }
-
     /// Runs a command to its end, attending to something else meanwhile.
     pub fn exec_beside(
         &self,
@@ -279,7 +269,6 @@ impl Linux {
             Ok((status_of(end, request, live.id)?, ran_out))
         });
         end(&mut live)?;
-        lock(&self.remains).extend(live.init.take_mounts());
         live.enforced.degraded.extend(carried.finish());
         let report = live.network.as_mut().map(|network| network.finish());
         if let Some(pending) = live.pending.as_mut().filter(|_| again.is_none()) {

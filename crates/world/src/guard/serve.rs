@@ -281,10 +281,8 @@ fn watch(shared: &Arc<Shared>, answer: Answer<'_>, start: &ProgramStart<'_>) -> 
             return None;
         }
     };
-    if !answer.pass() {
-        return None;
-    }
-    tracee.stop();
+    // Whoever does not wait for the answer any more is about to end or to ask again.
+    answer.pass();
     match tracee.wait() {
         Ok(Stop::Exec(process)) => match in_place(shared, process, &tracee, start) {
             Ok(()) => return Some(tracee),
