@@ -256,6 +256,8 @@ fn a_copied_home_is_judged_by_its_own_policy() {
     copy.policy("test", denied);
     assert_eq!(judged(&copy), Some(126));
     assert_eq!(judged(&original), Some(0));
+    let compiled = std::fs::read_dir(copy.home().join("cache")).unwrap();
+    assert_eq!(compiled.count(), 1, "what came with the copy is gone");
 }
 
 #[test]

@@ -143,8 +143,25 @@ pub(crate) fn store(path: &Path, bytes: &[u8], home: &Home) -> io::Result<()> {
         .open(&temporary)
         .and_then(|mut file| file.write_all(bytes))
         .and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
+    match written {
+        Ok(()) => forget_others(path),
+        Err(_) => drop(fs::remove_file(&temporary)),
     }
     written
+}
+
+/// Removes what was compiled for the same choice of another home: this one was copied from it, or lies
+/// on a file system that has got another number.
+fn forget_others(path: &Path) {
+    let choice = |path: &Path| Some(path.file_name()?.to_str()?.split_once('-')?.0.to_owned());
+    let (Some(directory), Some(own)) = (path.parent(), choice(path)) else {
+        return;
+    };
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    for other in entries.map(|entry| entry.path()) {
+        let whole = other.extension().is_some_and(|kind| kind == "policy");
+        if whole && other != path && choice(&other) == Some(own.clone()) {
+            let _ = fs::remove_file(other);
+        }
+    }
 }

@@ -52,13 +52,14 @@ impl Choice {
 }
 
 impl Choice {
-    /// Where the compiled form is kept. The name depends on the directory of the home itself: in a
-    /// copy of it the compiled forms still speak of the original's files.
+    /// Where the compiled form is kept. The second half of the name is the directory of the home itself:
+    /// in a copy of it the compiled forms still speak of the original's files.
     pub fn cache_file(&self, home: &Home) -> PathBuf {
         let place = fs::metadata(&home.path).map_or([0, 0], |home| [home.dev(), home.ino()]);
-        let place = place.map(u64::to_le_bytes);
-        let key = [&place[0], &place[1], self.key().as_slice()].concat();
-        home.cache().join(format!("{:016x}.policy", checksum(&key)))
+        let place = checksum(place.map(u64::to_le_bytes).as_flattened());
+        let choice = checksum(&self.key());
+        home.cache()
+            .join(format!("{choice:016x}-{place:016x}.policy"))
     }
 }
 

@@ -15,9 +15,10 @@ use substrate_trace::{Completion, Event, FsDiff, Output, RateLimit, SpanInfo, Wo
 use substrate_world::apply::{self, ApplyOptions, Watch};
 use substrate_world::backend::{ExecRequest, ExecResult, Place, Status, WorldError};
 use substrate_world::linux::Linux;
+use substrate_world::patch::{self, ShowError, Totals};
 use substrate_world::pending::Pending;
 use substrate_world::relay::Beside;
-use substrate_world::{diff, gc, patch};
+use substrate_world::{diff, gc};
 
 use crate::isolation::Isolation;
 use crate::network::Teller;
@@ -307,15 +308,19 @@ fn tell_kept(session: &Session, span: &SpanInfo, home: &Path, world: &str) {
     let Ok(mut pending) = Pending::find(home, world) else {
         return;
     };
-    match patch::totals(&pending, &mut |_| true) {
-        Ok(totals) if totals == patch::Totals::default() => {
-            let _ = gc::forget(&mut pending);
-        }
-        Ok(totals) => keep(session, span, &pending, &totals.sentence()),
-        Err(error) => {
-            let what = format!("its changes cannot be shown: {error}");
-            keep(session, span, &pending, &what);
-        }
+    let totals = patch::totals(&pending, &mut |_| true);
+    if totals.as_ref().is_ok_and(Totals::is_empty) {
+        let _ = gc::forget(&mut pending);
+        return;
+    }
+    keep(session, span, &pending, &sentence(&totals));
+}
+
+/// What a result consists of, in words.
+fn sentence(totals: &Result<Totals, ShowError>) -> String {
+    match totals {
+        Ok(totals) => totals.sentence(),
+        Err(error) => format!("its changes cannot be shown: {error}"),
     }
 }
 
@@ -324,13 +329,10 @@ fn settle_result(session: &Session, job: &Contained<'_>, span: &SpanInfo, pendin
     let mut meter = Meter::default();
     let totals = patch::totals(&pending, &mut |now| meter.tell(now));
     drop(meter);
-    let sentence = match totals {
-        Ok(totals) => totals.sentence(),
-        Err(error) => {
-            let what = format!("its changes cannot be shown: {error}");
-            return keep(session, span, &pending, &what);
-        }
-    };
+    let sentence = sentence(&totals);
+    if totals.is_err() {
+        return keep(session, span, &pending, &sentence);
+    }
     let person = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     let kept = job.isolation.is_some_and(|isolation| isolation.keep);
     let choice = match (kept, job.spec.on_finish, person, job.spec.mode) {
@@ -353,14 +355,12 @@ pub(crate) fn settle_home(
     spec: &WorldSpec,
     mut pending: Pending,
 ) {
-    let sentence = match patch::totals(&pending, &mut |_| true) {
-        Ok(totals) => totals.sentence(),
-        Err(error) => format!("its changes cannot be shown: {error}"),
-    };
-    if sentence == "no changes" {
+    let totals = patch::totals(&pending, &mut |_| true);
+    if totals.as_ref().is_ok_and(Totals::is_empty) {
         let _ = gc::discard(&mut pending);
         return;
     }
+    let sentence = sentence(&totals);
     let choice = match (spec.on_finish, spec.mode) {
         (OnFinish::Apply, _) | (OnFinish::Ask, Mode::Observe) => Choice::Apply,
         (OnFinish::Keep, _) | (OnFinish::Ask, Mode::Enforce) => Choice::Keep,

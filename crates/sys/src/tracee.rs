@@ -49,7 +49,9 @@ impl Tracee {
             signal: 0,
             here: PhantomData,
         };
-        // One stop is certain then: at the exec, or on the way back from one that failed.
+        // One stop is certain then: at the exec, or on the way back from one that failed. Asked for
+        // after the answer, it could come too late for a thread that fails and tries again at once:
+        // that start would be another worker's, who finds the thread taken.
         request(libc::PTRACE_INTERRUPT, thread, 0)?;
         Ok(tracee)
     }

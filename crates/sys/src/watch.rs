@@ -50,14 +50,16 @@ pub fn start(arguments: usize, settle: impl Fn(), task: impl Fn(Option<Ending>))
     };
     // The watcher outlives this frame, so what it uses is never given back.
     let order = Box::leak(Box::new(order));
-    let stack: &mut [MaybeUninit<u128>] =
-        Box::leak(Box::new_uninit_slice(STACK / size_of::<u128>()));
+    let mut stack: Vec<u128> = Vec::new();
+    stack.try_reserve_exact(STACK / size_of::<u128>())?;
+    let top = stack.spare_capacity_mut().as_mut_ptr_range().end;
+    std::mem::forget(stack);
     let idle = idle_machine();
     // SAFETY: the stack is new and nobody else's, and neither it nor the order is ever freed.
     let child = without_signals(|| unsafe {
         libc::clone(
             watcher,
-            stack.as_mut_ptr_range().end.cast(),
+            top.cast(),
             libc::CLONE_VM,
             ptr::from_mut(order).cast(),
         )
@@ -83,8 +85,8 @@ fn let_it_settle() {
     }
 }
 
-/// Whether at least half of our processors have nothing to do, so that nobody else takes the turn
-/// that we give up: it would be gone for milliseconds.
+/// Whether nobody else runs, or at least half of our processors have nothing to do: then hardly
+/// anybody takes the turn that we give up. It would be gone for milliseconds.
 fn idle_machine() -> bool {
     let mut text = [0; 64];
     let read = File::open("/proc/loadavg").and_then(|mut file| file.read(&mut text));

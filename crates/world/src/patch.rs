@@ -131,6 +131,11 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.created + self.modified + self.deleted + self.dirs == 0
+    }
+
     fn add(&mut self, held: bool, found: &Found) {
         let change = &found.change;
         if change.is_dir() {
@@ -172,7 +177,7 @@ impl Totals {
             };
             parts.push(format!("{} {word}", self.dirs));
         }
-        if parts.is_empty() {
+        if self.is_empty() {
             return "no changes".to_owned();
         }
         let mut text = format!("{} ({})", parts.join(", "), human(self.bytes));
