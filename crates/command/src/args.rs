@@ -234,6 +234,9 @@ impl<'w, 't> Reader<'w, 't> {
         let Some(&first) = prefix.first() else {
             return false;
         };
+        if first != b'-' && !self.levels.iter().any(|level| level.options.undashed()) {
+            return false;
+        }
         let whole = word.value();
         if let Some(text) = whole
             && (first != b'-' || text == b"-")

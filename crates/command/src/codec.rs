@@ -8,6 +8,7 @@ use crate::model::{
     Arity, Condition, Conditional, Consequence, Meaning, OperandSpec, Opt, Product, Stdin, Style,
     Subject, Tool, Usage, fits,
 };
+use crate::options::Options;
 
 /// Deepest nesting of meanings and subcommands that is read.
 const MAX_DEPTH: usize = 16;
@@ -33,6 +34,13 @@ impl Packed {
             start,
             length: part.len(),
         }
+    }
+
+    /// A part of these bytes, which must lie in them.
+    fn inner(&self, part: &[u8]) -> Self {
+        self.whole
+            .as_ref()
+            .map_or_else(Self::default, |whole| Self::part(whole, part))
     }
 }
 
@@ -68,7 +76,7 @@ pub fn encode(tool: &Tool) -> Vec<u8> {
     out.0
 }
 
-/// The model that these bytes are; subcommands stay packed until one is asked for.
+/// The model that these bytes are; options and subcommands stay packed until one is asked for.
 pub fn decode(bytes: &[u8]) -> Option<Tool> {
     let whole: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(bytes.to_vec());
     decode_part(&Packed {
@@ -78,15 +86,18 @@ pub fn decode(bytes: &[u8]) -> Option<Tool> {
     })
 }
 
-/// The same without a copy of the subcommands.
+/// The same without a copy of the bytes.
 pub fn decode_part(bytes: &Packed) -> Option<Tool> {
     let mut reader = Reader { bytes };
-    let mut tool = reader.tool()?;
-    let packed = reader.blob()?;
-    if let Some(whole) = &bytes.whole {
-        tool.packed = Packed::part(whole, packed);
-    }
+    let tool = reader.tool(bytes)?;
     reader.bytes.is_empty().then_some(tool)
+}
+
+/// The options that these bytes are.
+pub(crate) fn decode_options(bytes: &[u8]) -> Option<Vec<Opt>> {
+    let mut reader = Reader { bytes };
+    let options = reader.list(Reader::option)?;
+    reader.bytes.is_empty().then_some(options)
 }
 
 /// The model with all its subcommands, however deep, in plain form.
@@ -108,22 +119,17 @@ fn unpack_level(tool: &Tool, depth: usize) -> Option<Tool> {
         bytes: &tool.packed,
     };
     while !reader.bytes.is_empty() {
-        reader.list(Reader::strings)?;
-        let sub = decode_inner(&tool.packed, reader.blob()?)?;
+        let sub = decode_part(&tool.packed.inner(reader.subcommand()?.body))?;
         plain.subcommands.push(unpack_level(&sub, depth + 1)?);
     }
     Some(plain)
 }
 
-fn decode_inner(packed: &Packed, body: &[u8]) -> Option<Tool> {
-    decode_part(&Packed::part(packed.whole.as_ref()?, body))
-}
-
 /// Looks a subcommand up in packed form as [`Tool::subcommand`] does, and decodes only that one.
 pub(crate) fn find_packed(packed: &Packed, word: &[u8]) -> Option<(Tool, Vec<u8>)> {
-    search(packed, |name| name == word)
+    search(packed, kind(word), |name| name == word)
         .or_else(|| {
-            search(packed, |name| {
+            search(packed, PATTERN, |name| {
                 name.contains(&b'*') && std::str::from_utf8(name).is_ok_and(|name| fits(name, word))
             })
         })
@@ -137,27 +143,57 @@ pub(crate) fn find_packed(packed: &Packed, word: &[u8]) -> Option<(Tool, Vec<u8>
         })
 }
 
-/// The first packed subcommand with a name that is wanted, and the canonical name of that group.
-fn search(packed: &Packed, wanted: impl Fn(&[u8]) -> bool) -> Option<(Tool, Vec<u8>)> {
+/// The first packed subcommand with a name that is wanted, which is of this kind, and the canonical
+/// name of that group.
+fn search(packed: &Packed, kind: u64, wanted: impl Fn(&[u8]) -> bool) -> Option<(Tool, Vec<u8>)> {
     let mut reader = Reader { bytes: packed };
     while !reader.bytes.is_empty() {
+        let subcommand = reader.subcommand()?;
+        if subcommand.kinds & kind == 0 {
+            continue;
+        }
+        let mut names = Reader {
+            bytes: subcommand.names,
+        };
         let mut canonical: Option<&[u8]> = None;
-        for _ in 0..reader.count()? {
+        for _ in 0..names.count()? {
             let mut first: Option<&[u8]> = None;
-            for _ in 0..reader.count()? {
-                let name = reader.blob()?;
+            for _ in 0..names.count()? {
+                let name = names.blob()?;
                 let group = *first.get_or_insert(name);
                 if canonical.is_none() && wanted(name) {
                     canonical = Some(group);
                 }
             }
         }
-        let body = reader.blob()?;
         if let Some(canonical) = canonical {
-            return Some((decode_inner(packed, body)?, canonical.to_vec()));
+            let tool = decode_part(&packed.inner(subcommand.body))?;
+            return Some((tool, canonical.to_vec()));
         }
     }
     None
+}
+
+/// The kind of names that are patterns.
+const PATTERN: u64 = 1 << 63;
+
+/// One of many kinds of names, so that most subcommands are passed by without a look at theirs.
+fn kind(name: &[u8]) -> u64 {
+    if name.contains(&b'*') {
+        return PATTERN;
+    }
+    let sum = name.iter().fold(0_u32, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(u32::from(*byte))
+    });
+    1 << (sum % 63)
+}
+
+/// A subcommand in compiled form.
+struct Subcommand<'a> {
+    /// The kinds of all its names.
+    kinds: u64,
+    names: &'a [u8],
+    body: &'a [u8],
 }
 
 struct Writer(Vec<u8>);
@@ -202,24 +238,10 @@ impl Writer {
         self.byte(tool.style as u8);
         self.byte(tool.stdin as u8);
         self.byte(u8::from(tool.inherit));
-        self.list(&tool.options, |out, option| {
-            out.strings(&option.names);
-            match &option.value {
-                Arity::None => out.byte(0),
-                Arity::Required(meaning) => {
-                    out.byte(1);
-                    out.meaning(meaning);
-                }
-                Arity::Optional(meaning) => {
-                    out.byte(2);
-                    out.meaning(meaning);
-                }
-                Arity::Several(meanings) => {
-                    out.byte(3);
-                    out.list(meanings, |out, meaning| out.meaning(meaning));
-                }
-            }
-        });
+        self.byte(u8::from(tool.options.undashed()));
+        let mut options = Writer(Vec::new());
+        options.list(&tool.options, |out, option| out.option(option));
+        self.blob(&options.0);
         self.list(&tool.usages, |out, usage| {
             out.condition(&usage.when);
             out.list(&usage.operands, |out, operand| {
@@ -240,12 +262,36 @@ impl Writer {
         self.optional_condition(tool.inert.as_ref());
         let mut packed = Writer(Vec::new());
         for sub in &tool.subcommands {
+            let kinds = sub.all_names().map(|name| kind(name.as_bytes()));
+            let kinds = kinds.fold(0, |all, kind| all | kind);
+            packed.0.extend_from_slice(&u64::to_le_bytes(kinds));
             let groups: Vec<&Vec<String>> = std::iter::once(&sub.names).chain(&sub.also).collect();
-            packed.list(&groups, |out, names| out.strings(names));
+            let mut names = Writer(Vec::new());
+            names.list(&groups, |out, names| out.strings(names));
+            packed.blob(&names.0);
             packed.blob(&encode(sub));
         }
         packed.0.extend_from_slice(&tool.packed);
         self.blob(&packed.0);
+    }
+
+    fn option(&mut self, option: &Opt) {
+        self.strings(&option.names);
+        match &option.value {
+            Arity::None => self.byte(0),
+            Arity::Required(meaning) => {
+                self.byte(1);
+                self.meaning(meaning);
+            }
+            Arity::Optional(meaning) => {
+                self.byte(2);
+                self.meaning(meaning);
+            }
+            Arity::Several(meanings) => {
+                self.byte(3);
+                self.list(meanings, |out, meaning| out.meaning(meaning));
+            }
+        }
     }
 
     fn optional_condition(&mut self, condition: Option<&Condition>) {
@@ -407,25 +453,41 @@ impl<'a> Reader<'a> {
         self.list(Self::string)
     }
 
-    fn tool(&mut self) -> Option<Tool> {
+    fn subcommand(&mut self) -> Option<Subcommand<'a>> {
+        let (kinds, rest) = self.bytes.split_first_chunk()?;
+        self.bytes = rest;
+        Some(Subcommand {
+            kinds: u64::from_le_bytes(*kinds),
+            names: self.blob()?,
+            body: self.blob()?,
+        })
+    }
+
+    fn option(&mut self) -> Option<Opt> {
+        Some(Opt {
+            names: self.strings()?,
+            value: match self.byte()? {
+                0 => Arity::None,
+                1 => Arity::Required(self.meaning(0)?),
+                2 => Arity::Optional(self.meaning(0)?),
+                3 => Arity::Several(self.list(|reader| reader.meaning(0))?),
+                _ => return None,
+            },
+        })
+    }
+
+    /// The model whose bytes, which are part of these, are next.
+    fn tool(&mut self, within: &Packed) -> Option<Tool> {
         Some(Tool {
             names: self.strings()?,
             also: self.list(Self::strings)?,
             style: *STYLES.get(usize::from(self.byte()?))?,
             stdin: *STDINS.get(usize::from(self.byte()?))?,
             inherit: self.byte()? != 0,
-            options: self.list(|reader| {
-                Some(Opt {
-                    names: reader.strings()?,
-                    value: match reader.byte()? {
-                        0 => Arity::None,
-                        1 => Arity::Required(reader.meaning(0)?),
-                        2 => Arity::Optional(reader.meaning(0)?),
-                        3 => Arity::Several(reader.list(|reader| reader.meaning(0))?),
-                        _ => return None,
-                    },
-                })
-            })?,
+            options: {
+                let undashed = self.byte()? != 0;
+                Options::packed(within.inner(self.blob()?), undashed)
+            },
             usages: self.list(|reader| {
                 Some(Usage {
                     when: reader.condition()?,
@@ -455,7 +517,7 @@ impl<'a> Reader<'a> {
             recursive: self.optional_condition()?,
             inert: self.optional_condition()?,
             subcommands: Vec::new(),
-            packed: Packed::default(),
+            packed: within.inner(self.blob()?),
         })
     }
 

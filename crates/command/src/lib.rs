@@ -17,6 +17,7 @@ mod invoke;
 pub mod line;
 pub mod model;
 pub mod names;
+pub mod options;
 mod scope;
 mod script;
 mod sniff;

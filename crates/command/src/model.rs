@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use crate::codec;
 use crate::effect::{Action, Source};
+use crate::options::Options;
 
 /// The classes of things that are neither file nor host (`Object::Resource`), with what they stand for.
 pub const RESOURCES: [(&str, &str); 22] = [
@@ -135,7 +136,7 @@ pub struct Tool {
     /// How its options are written.
     pub style: Style,
     /// Its options.
-    pub options: Vec<Opt>,
+    pub options: Options,
     /// What its operands mean; the first usage whose condition holds applies. Where subcommands are
     /// met, usages, `produces`, `stdin` and `recursive` are those of the innermost one.
     pub usages: Vec<Usage>,

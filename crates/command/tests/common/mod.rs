@@ -92,6 +92,7 @@ impl Describe {
 
     /// `-r,--recursive; -o=write; --color[=text]; --bind=read+write`
     pub fn options(mut self, text: &str) -> Self {
+        let mut options = self.0.options.to_vec();
         for option in text
             .split(';')
             .map(str::trim)
@@ -109,7 +110,7 @@ impl Describe {
                 Some((names, value)) => (names, Arity::Required(meaning(value))),
                 None => (option, Arity::None),
             };
-            self.0.options.push(Opt {
+            options.push(Opt {
                 names: names
                     .split(',')
                     .map(|name| name.trim().to_owned())
@@ -117,6 +118,7 @@ impl Describe {
                 value,
             });
         }
+        self.0.options = options.into();
         self
     }
 

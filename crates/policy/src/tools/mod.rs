@@ -310,7 +310,7 @@ impl Reader<'_> {
         }
         let mut tool = Tool {
             style: scope.style,
-            options,
+            options: options.into(),
             usages: self.usages(entry, &scope)?,
             effects: self.effects(entry, &scope)?,
             produces: self.products(entry, &scope)?,
