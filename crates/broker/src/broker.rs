@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use substrate_command::analyse::{Context, analyse, analyse_argv};
 use substrate_command::model::Cached;
@@ -24,7 +25,7 @@ use crate::facts::{Machine, Seen};
 use crate::ground::{self, Ground, ProfileUse};
 use crate::home::{Home, bytes};
 use crate::moment::Moment;
-use crate::policies::{Held, Note, Policies, PolicyInfo, State};
+use crate::policies::{self, Held, Note, Policies, PolicyInfo, State, lock};
 use crate::process::{Identity, Stat};
 use crate::profile::{self, Profile};
 use crate::state_file::{StateError, now};
@@ -115,7 +116,7 @@ pub struct Evaluation {
     /// What `enforce` would have done, when the policy only observes.
     pub would: Option<(Outcome, Option<RuleRef>)>,
     /// The policy that the line runs under.
-    pub policy: PolicyInfo,
+    pub policy: Arc<PolicyInfo>,
     /// The profiles that were found, and what became of them.
     pub profiles: Vec<ProfileUse>,
     /// What a person is asked, when the answer is to ask.
@@ -247,6 +248,8 @@ struct Shared {
     /// What governed the last line at the prompt: when it changes, what was approved for the session ends.
     last: Mutex<Option<String>>,
     spent: Spent,
+    /// Where a program was last started without a profile above it, and when.
+    no_profile: Mutex<Option<(PathBuf, Instant)>>,
 }
 
 impl Broker {
@@ -282,6 +285,7 @@ impl Broker {
                 own_prompt: AtomicBool::new(false),
                 last: Mutex::default(),
                 spent: Spent::default(),
+                no_profile: Mutex::default(),
             }),
         }
     }
@@ -474,13 +478,14 @@ impl Broker {
         facts: &Machine<'_>,
         start: Option<Start<'_>>,
     ) -> Evaluation {
-        let state = self.state();
+        let state = match start {
+            Some(_) => self.shared.policies.lately(),
+            None => self.state(),
+        };
         let profiles_of = |directory: &Path| {
             Rc::new(match start {
                 // The kernel said where it happens, which is no link.
-                Some(_) if directory == request.cwd => {
-                    profile::find(directory).into_iter().collect()
-                }
+                Some(_) if directory == request.cwd => self.profile_lately(directory),
                 _ => ground::profiles_of(directory),
             })
         };
@@ -527,11 +532,27 @@ impl Broker {
             judgement: strict.and(lenient),
             answer,
             would,
-            policy: PolicyInfo::clone(&ground.primary().info),
+            policy: ground.primary().info.clone(),
             profiles: ground.profiles,
             question,
             approved,
         }
+    }
+
+    /// The profile of a directory in which a program starts. That there is none is believed for a
+    /// moment: most programs start where one has just been started.
+    fn profile_lately(&self, directory: &Path) -> Vec<Profile> {
+        let lately = |(known, when): &(PathBuf, Instant)| {
+            known == directory && when.elapsed() < policies::MOMENT
+        };
+        let known = lock(&self.shared.no_profile).as_ref().is_some_and(lately);
+        if known {
+            return Vec::new();
+        }
+        let now = Instant::now();
+        let found = profile::find(directory);
+        *lock(&self.shared.no_profile) = found.is_none().then(|| (directory.to_owned(), now));
+        found.into_iter().collect()
     }
 
     /// What all policies that count say about a request.
@@ -649,11 +670,7 @@ impl Broker {
     /// Approvals for a session end when another policy or profile governs its prompt.
     fn end_session_grants_after_a_change(&self, ground: &Ground) {
         let now = ground.here();
-        let mut last = self
-            .shared
-            .last
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.shared.last);
         let before = last.replace(now.clone());
         if before.is_some_and(|before| before != now)
             && let Some(session) = self.session()

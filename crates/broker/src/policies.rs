@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -116,8 +117,12 @@ impl Note {
     }
 }
 
-/// What was just loaded need not be looked at again at once.
-const JUST_LOADED: Duration = Duration::from_millis(5);
+/// What was just looked at need not be looked at again at once.
+pub(crate) const MOMENT: Duration = Duration::from_millis(5);
+
+fn micros(time: Duration) -> u64 {
+    time.as_micros().try_into().unwrap_or(u64::MAX)
+}
 
 /// How many warnings are remembered as said.
 const MAX_SAID: usize = 1000;
@@ -129,6 +134,8 @@ pub struct Policies {
     choice: Choice,
     around: Vec<Choice>,
     loaded: Instant,
+    /// When they were last found to be as they are on disk, in microseconds since then.
+    looked: AtomicU64,
     state: RwLock<Arc<State>>,
     /// The policies are held for long, so nobody who cuts a cache file short may take them away.
     lasting: bool,
@@ -198,6 +205,7 @@ impl Policies {
             choice,
             around,
             loaded: Instant::now(),
+            looked: AtomicU64::new(0),
             lasting: rescue,
             state: RwLock::new(Arc::new(State {
                 base,
@@ -213,8 +221,10 @@ impl Policies {
 
     /// The policies as they are on disk now, or as they were when they were last good.
     pub fn current(&self) -> Arc<State> {
+        let now = self.loaded.elapsed();
         let state = self.snapshot();
-        if self.loaded.elapsed() < JUST_LOADED || self.is_fresh(&state) {
+        if now < MOMENT || self.is_fresh(&state) {
+            self.looked.store(micros(now), Ordering::Release);
             return state;
         }
         // Whoever finds somebody else reloading waits for the outcome: its own judgement must see the
@@ -225,6 +235,16 @@ impl Policies {
             return state;
         }
         self.reload(&state, &mut failures)
+    }
+
+    /// The policies as they are, or were a moment ago, on disk: programs are started in floods, and
+    /// looking takes longer than judging.
+    pub fn lately(&self) -> Arc<State> {
+        let since = micros(self.loaded.elapsed()).checked_sub(self.looked.load(Ordering::Acquire));
+        match since {
+            Some(since) if since < micros(MOMENT) => self.snapshot(),
+            _ => self.current(),
+        }
     }
 
     /// The policies as they were found last.
@@ -371,7 +391,7 @@ impl Policies {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -48,7 +48,7 @@ fn an_explanation_is_the_evaluation_without_the_permission() {
                 };
                 assert_eq!(short.judgement, full.judgement, "{policy}: {line}");
                 assert_eq!(short.place, place, "{policy}: {line}");
-                assert_eq!(*short.policy, full.policy, "{policy}: {line}");
+                assert_eq!(short.policy, full.policy, "{policy}: {line}");
                 assert_eq!(short.profiles, full.profiles, "{policy}: {line}");
                 // A moment belongs to whoever asks; it was begun with another policy here.
                 if policy == "agent" {

@@ -3,11 +3,15 @@
 
 mod support;
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use proptest::prelude::*;
+use substrate_broker::broker::{Input, Origin, Request, Start};
+use substrate_broker::facts::Seen;
 use substrate_broker::{Answer, Broker, Note};
 use support::{Place, judge};
 
@@ -28,7 +32,7 @@ fn the_next_command_sees_every_kind_of_edit() {
     let broker = place.broker("base");
     let here = place.project();
     assert!(denied(&broker, "touch x", &here));
-    std::thread::sleep(std::time::Duration::from_millis(10));
+    std::thread::sleep(Duration::from_millis(10));
     // Moved into place, as editors do.
     place.policy("base", &body("ls *"));
     assert!(!denied(&broker, "touch x", &here) && denied(&broker, "ls", &here));
@@ -67,6 +71,74 @@ fn the_next_command_sees_every_kind_of_edit() {
     assert!(notes.len() >= 6, "{notes:?}");
 }
 
+/// The files of a world that are those of the host.
+struct Plain(Vec<u8>, PathBuf);
+
+impl Seen for Plain {
+    fn program(&self) -> (&[u8], &[u8]) {
+        (&self.0, &self.0)
+    }
+
+    fn real(&self, path: &Path) -> Option<PathBuf> {
+        fs::canonicalize(path).ok()
+    }
+
+    fn began(&self) -> &Path {
+        &self.1
+    }
+}
+
+fn start_denied(broker: &Broker, program: &str, cwd: &Path) -> bool {
+    let argv = [OsString::from(program)];
+    let request = Request {
+        input: Input::Argv(&argv),
+        origin: Origin::Guard,
+        cwd,
+        search_path: OsStr::new("/usr/bin:/bin"),
+        variables: &[],
+        aliases: &[],
+        isolate: false,
+    };
+    let seen = Plain(program.as_bytes().to_vec(), cwd.to_owned());
+    let start = Start {
+        seen: &seen,
+        also: &[],
+        own_network: false,
+    };
+    matches!(
+        broker.evaluate_start(&request, start).answer,
+        Answer::Deny(_)
+    )
+}
+
+#[test]
+fn a_start_sees_edits_and_new_profiles_after_a_moment() {
+    let place = Place::new();
+    place.policy("base", &body("/usr/bin/id"));
+    place.policy("strict", &body("/usr/bin/env"));
+    let broker = place.broker("base");
+    let here = place.project();
+    let moment = || std::thread::sleep(Duration::from_millis(10));
+    moment();
+    // Judged often, so that nothing is believed for longer than a moment because it is asked often.
+    for _ in 0..100 {
+        assert!(start_denied(&broker, "/usr/bin/id", &here));
+        assert!(!start_denied(&broker, "/usr/bin/env", &here));
+    }
+    place.policy("base", &body("/usr/bin/tail"));
+    moment();
+    assert!(start_denied(&broker, "/usr/bin/tail", &here));
+    assert!(!start_denied(&broker, "/usr/bin/id", &here));
+    fs::write(here.join(".substrate-profile"), "strict\n").unwrap();
+    moment();
+    assert!(start_denied(&broker, "/usr/bin/env", &here));
+    fs::remove_file(here.join(".substrate-profile")).unwrap();
+    assert!(
+        !start_denied(&broker, "/usr/bin/env", &here),
+        "one that was there is looked for"
+    );
+}
+
 #[test]
 fn tool_models_profiles_and_what_profiles_extend_are_reloaded_too() {
     let place = Place::new();
@@ -81,7 +153,7 @@ fn tool_models_profiles_and_what_profiles_extend_are_reloaded_too() {
         fs::write(place.home().tools().join("own.yaml"), text).unwrap();
     };
     assert!(!denied(&broker, "frobnicate /etc/x", &here));
-    std::thread::sleep(std::time::Duration::from_millis(10));
+    std::thread::sleep(Duration::from_millis(10));
     model("tools:\n  - names: [frobnicate]\n    operands: write...\n");
     assert!(denied(&broker, "frobnicate /etc/x", &here));
     model("tools:\n  - names: [frobnicate]\n    operands: read...\n");
@@ -120,7 +192,7 @@ fn what_editors_leave_beside_a_policy_changes_nothing() {
     let path = place.policy("base", &body("touch *"));
     let broker = place.broker("base");
     let here = place.project();
-    std::thread::sleep(std::time::Duration::from_millis(10));
+    std::thread::sleep(Duration::from_millis(10));
     for name in [
         ".base.yaml.swp",
         "base.yaml~",
@@ -237,7 +309,7 @@ fn a_mistake_keeps_the_last_good_policy_and_is_told_once() {
     let path = place.policy("base", &body("touch *"));
     let broker = place.broker("base");
     let here = place.project();
-    std::thread::sleep(std::time::Duration::from_millis(10));
+    std::thread::sleep(Duration::from_millis(10));
     fs::write(&path, "id: base\nname: b\ncommands: { denied: 7 }\n").unwrap();
     for _ in 0..3 {
         assert!(denied(&broker, "touch x", &here));

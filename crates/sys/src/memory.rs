@@ -1,6 +1,7 @@
 //! Reading the memory of another process.
 
 use std::io;
+use std::ops::Range;
 
 /// Reading never crosses the end of a page, so that a piece is there whole or not at all.
 const PAGE: u64 = 4096;
@@ -59,8 +60,12 @@ fn left_in_page(at: u64) -> u64 {
     PAGE - at % PAGE
 }
 
-/// What one look at several places showed; places that adjoin are one piece.
-struct Seen(Vec<(u64, Vec<u8>)>);
+/// What one look at several places showed.
+struct Seen {
+    bytes: Vec<u8>,
+    /// Where a piece of them lies in the process, and which it is. Places that adjoin are one piece.
+    pieces: Vec<(u64, Range<usize>)>,
+}
 
 impl Seen {
     /// Looks. What cannot be read was not seen: whoever needs it learns why.
@@ -68,28 +73,28 @@ impl Seen {
         let total: u64 = places.iter().map(|(_, length)| *length).sum();
         let mut bytes = vec![0; total as usize];
         let got = read(process, places, &mut bytes).unwrap_or(0);
-        let mut rest = &bytes[..got];
-        let mut pieces: Vec<(u64, Vec<u8>)> = Vec::with_capacity(places.len());
-        for (start, length) in places {
-            let Some((piece, after)) = rest.split_at_checked(*length as usize) else {
+        bytes.truncate(got);
+        let mut pieces: Vec<(u64, Range<usize>)> = Vec::with_capacity(places.len());
+        let mut end = 0;
+        for (at, length) in places {
+            let start = end;
+            end += *length as usize;
+            if end > bytes.len() {
                 break;
-            };
-            rest = after;
+            }
             match pieces.last_mut() {
-                Some((before, bytes)) if *before + bytes.len() as u64 == *start => {
-                    bytes.extend_from_slice(piece);
-                }
-                _ => pieces.push((*start, piece.to_vec())),
+                Some((before, piece)) if *before + piece.len() as u64 == *at => piece.end = end,
+                _ => pieces.push((*at, start..end)),
             }
         }
-        Seen(pieces)
+        Seen { bytes, pieces }
     }
 
     /// What was seen from an address on.
     fn from(&self, at: u64) -> Option<&[u8]> {
-        self.0.iter().find_map(|(start, bytes)| {
+        self.pieces.iter().find_map(|(start, piece)| {
             let skipped = usize::try_from(at.checked_sub(*start)?).ok()?;
-            bytes.get(skipped..)
+            self.bytes.get(piece.clone())?.get(skipped..)
         })
     }
 

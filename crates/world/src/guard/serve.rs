@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use substrate_sys::alarm::Alarm;
 use substrate_sys::notify::{Call, Ready};
 use substrate_sys::process_group::readable;
 use substrate_sys::tracee::{Stop, Tracee};
@@ -51,8 +52,23 @@ pub(super) fn add_worker(shared: &Arc<Shared>, leads: Option<u64>) -> io::Result
 pub(super) struct Lead {
     /// How often it went from one worker to another.
     terms: u64,
-    /// The leader is busy with a call.
-    busy: bool,
+    /// The leader is busy with a call, and from then on somebody else leads.
+    until: Option<Instant>,
+    /// When the alarm rings. Setting it costs more than being woken for nothing now and then, so it
+    /// stays set while calls come and go.
+    rings: Option<Instant>,
+}
+
+impl Lead {
+    /// Has another worker take over after a time, if the call takes that long.
+    fn lend(&mut self, time: Duration, relief: &Alarm) {
+        let until = Instant::now() + time;
+        self.until = Some(until);
+        if self.rings.is_none_or(|rings| rings > until) {
+            self.rings = Some(until);
+            relief.ring_in(time);
+        }
+    }
 }
 
 fn lead(shared: &Shared) -> MutexGuard<'_, Lead> {
@@ -63,12 +79,10 @@ fn work(shared: &Arc<Shared>, mut leads: Option<u64>) {
     while let Some(term) = leads.or_else(|| stand_by(shared)) {
         let Some(call) = next(shared) else {
             // Should it be only this worker that cannot go on, another one does.
-            lead(shared).busy = true;
-            shared.relief.ring_in(Duration::ZERO);
+            lead(shared).lend(Duration::ZERO, &shared.relief);
             break;
         };
         let idle = Shared::take(&shared.idle);
-        lead(shared).busy = true;
         // Should one call take its time, the next one need not wait for it.
         let patience = match crowded(shared) {
             true => Duration::ZERO,
@@ -78,15 +92,14 @@ fn work(shared: &Arc<Shared>, mut leads: Option<u64>) {
             // One worker less is slower, not weaker.
             let _ = add_worker(shared, None);
         }
-        shared.relief.ring_in(patience);
+        lead(shared).lend(patience, &shared.relief);
         // Whatever goes wrong with one start, the next one still needs a guard.
         let started = catch_unwind(AssertUnwindSafe(|| handle(shared, &call)));
         Shared::add(&shared.idle);
         let mut lead = lead(shared);
         leads = Some(term).filter(|term| *term == lead.terms);
         if leads.is_some() {
-            lead.busy = false;
-            shared.relief.silence();
+            lead.until = None;
         }
         drop(lead);
         // It runs where we do, so nothing but waiting is left to be done.
@@ -105,13 +118,19 @@ fn stand_by(shared: &Shared) -> Option<u64> {
         if ready.get(1).is_some_and(|stopped| *stopped) {
             return None;
         }
-        if shared.relief.heard() {
-            let mut lead = lead(shared);
-            if lead.busy {
-                lead.busy = false;
+        if !shared.relief.heard() {
+            continue;
+        }
+        let mut lead = lead(shared);
+        lead.rings = None;
+        let Some(until) = lead.until else { continue };
+        match until.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => {
+                lead.until = None;
                 lead.terms += 1;
                 return Some(lead.terms);
             }
+            left => lead.lend(left, &shared.relief),
         }
     }
 }
@@ -363,7 +382,11 @@ fn ask(shared: &Arc<Shared>, start: &ProgramStart<'_>) -> ExecVerdict {
     if shared.idle.load(Ordering::Acquire) == 0 {
         let _ = add_worker(shared, None);
     }
-    shared.relief.ring_in(Duration::ZERO);
+    let mut lead = lead(shared);
+    if lead.until.is_some() {
+        lead.lend(Duration::ZERO, &shared.relief);
+    }
+    drop(lead);
     let verdict = shared.judge.ask(start);
     Shared::take(&shared.asking);
     verdict
