@@ -142,13 +142,17 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
 
 /// Lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
-        text.push(digit(byte >> 4));
-        text.push(digit(byte & 15));
+        text.push(digit(byte >> 4).into());
+        text.push(digit(byte & 15).into());
     }
     text
+}
+
+/// The digit for half a byte.
+pub(crate) fn digit(nibble: u8) -> u8 {
+    b"0123456789abcdef"[usize::from(nibble)]
 }
 
 #[cfg(test)]

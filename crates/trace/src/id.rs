@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::digest::hex;
+use crate::digest::digit;
 
 /// The environment variable that carries a [`ParentSpan`] to nested commands.
 pub const PARENT_SPAN_VAR: &str = "SUBSTRATE_PARENT_SPAN";
@@ -44,9 +44,17 @@ fn uuid_v7() -> [u8; 16] {
 }
 
 fn format_uuid(id: &[u8; 16], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let text = hex(id);
-    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &text[part]);
-    f.write_str(&parts.join("-"))
+    let mut text = [b'-'; 36];
+    let places = (0..36).filter(|at| !matches!(at, 8 | 13 | 18 | 23));
+    for (nibble, at) in places.enumerate() {
+        let byte = id[nibble / 2];
+        text[at] = digit(if nibble % 2 == 0 {
+            byte >> 4
+        } else {
+            byte & 15
+        });
+    }
+    f.write_str(std::str::from_utf8(&text).unwrap_or_default())
 }
 
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {

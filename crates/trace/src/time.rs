@@ -12,14 +12,21 @@ impl fmt::Display for Utc {
         let since_epoch = self.0.duration_since(UNIX_EPOCH).unwrap_or_default();
         let seconds = since_epoch.as_secs();
         let (year, month, day) = civil(seconds / 86_400);
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
-            seconds / 3600 % 24,
-            seconds / 60 % 60,
-            seconds % 60,
-            since_epoch.subsec_millis()
-        )
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        let mut put = |end: usize, mut value: u64| {
+            for digit in text[..end].iter_mut().rev().take_while(|old| **old == b'0') {
+                *digit += (value % 10) as u8;
+                value /= 10;
+            }
+        };
+        put(4, year);
+        put(7, month);
+        put(10, day);
+        put(13, seconds / 3600 % 24);
+        put(16, seconds / 60 % 60);
+        put(19, seconds % 60);
+        put(23, since_epoch.subsec_millis().into());
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
 
