@@ -1,5 +1,5 @@
 //! Compares two names once a walk has paired them: content, metadata, attributes; and hashes
-//! what is new. Two threads share the work of a batch.
+//! what is new.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use substrate_sys::at;
@@ -19,8 +19,6 @@ use crate::entry::{
 };
 use crate::walk::{Change, ChangeKind, WalkError, owner_differs};
 
-/// Fewer names than this are not worth a second thread.
-const WORTH_A_THREAD: usize = 48;
 const BUFFER: usize = 64 * 1024;
 
 /// A difference that may still need its content looked at.
@@ -44,46 +42,32 @@ pub(crate) enum Work {
     Drop,
 }
 
-/// What the threads of a batch share.
-pub(crate) struct Task<'a> {
+/// How names are compared.
+pub(crate) struct Task {
     pub overlay: bool,
     pub hash: bool,
     pub since: Option<Moment>,
     pub copier: Option<(u32, u32)>,
     pub same_links: bool,
-    pub shown: &'a Path,
+    pub shown: Arc<Path>,
 }
 
-impl Task<'_> {
-    pub(crate) fn run_all(&self, batch: &mut [Item]) -> Result<(), WalkError> {
-        let work = batch.iter().filter(|i| !matches!(i.work, Work::Done));
-        if work.count() < WORTH_A_THREAD {
-            let mut buffers = Buffers::default();
-            return batch
-                .iter_mut()
-                .try_for_each(|item| self.run(item, &mut buffers));
-        }
-        let queue = Mutex::new(batch.chunks_mut(16));
-        let drain = || {
-            let mut buffers = Buffers::default();
-            loop {
-                let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-                let Some(chunk) = next else {
-                    return Ok(());
-                };
-                chunk
-                    .iter_mut()
-                    .try_for_each(|item| self.run(item, &mut buffers))?;
-            }
-        };
-        std::thread::scope(|scope| {
-            let other = scope.spawn(drain);
-            let mine = drain();
-            let theirs = other.join().unwrap_or(Ok(()));
-            mine.and(theirs)
-        })
-    }
+/// Some names, and what came of them.
+pub(crate) struct Batch {
+    pub task: Task,
+    pub items: Vec<Item>,
+    pub result: Result<(), WalkError>,
+}
 
+impl Batch {
+    pub(crate) fn work(&mut self) {
+        let (task, mut buffers) = (&self.task, Buffers::default());
+        let mut items = self.items.iter_mut();
+        self.result = items.try_for_each(|item| task.run(item, &mut buffers));
+    }
+}
+
+impl Task {
     fn run(&self, item: &mut Item, buffers: &mut Buffers) -> Result<(), WalkError> {
         let work = std::mem::replace(&mut item.work, Work::Done);
         let change = &mut item.change;

@@ -1,5 +1,6 @@
 //! Where a command runs: worlds on Linux, their files, their network, their guard.
 
+mod ahead;
 pub mod apply;
 pub mod backend;
 mod commit;

@@ -15,16 +15,21 @@ use substrate_sys::getdents::{self, EntryType};
 use substrate_sys::{access, at};
 use thiserror::Error;
 
-use crate::compare::{Item, Task, Work, attributes_differ};
+use crate::ahead::Ahead;
+use crate::compare::{Batch, Item, Task, Work, attributes_differ};
 use crate::entry::{Entry, Moment, is_absent, is_whiteout, own_attributes};
 use crate::manifest::Manifest;
 use crate::pending::{Root, RootKind};
 use crate::trail::Trail;
 
 /// Differences that are worked out together.
-const BATCH: usize = 1024;
+const BATCH: usize = 128;
 /// Directories whose handles a batch may hold.
-const BATCH_DIRS: usize = 64;
+const BATCH_DIRS: usize = 8;
+/// Batches that another thread may be ahead of what is handed on.
+const AHEAD: usize = 7;
+/// Fewer names than this are not worth another thread.
+const WORTH_A_THREAD: usize = 48;
 /// From this many names on, the lower directory is read as a whole.
 const WORTH_LISTING: usize = 16;
 
@@ -146,8 +151,41 @@ pub(crate) fn walk<E: From<WalkError>>(
     options: Options<'_>,
     sink: &mut dyn FnMut(Change) -> Result<(), E>,
 ) -> Result<(), E> {
-    let walker = Walker::new(root, options)?;
-    walker.run(sink)
+    let mut walker = Walker::new(root, options)?;
+    let ahead = Ahead::new(Batch::work);
+    std::thread::scope(|scope| {
+        let mut helper = None;
+        loop {
+            let more = walker.fill()?;
+            if helper.is_none() && walker.work() >= WORTH_A_THREAD {
+                helper = Some(ahead.begin(scope));
+            }
+            ahead.add(walker.take_batch());
+            // Going up closes some directories again, so nothing in them may be left undone.
+            let left = if more && !walker.closes { AHEAD } else { 0 };
+            while ahead.len() > left
+                && let Some(batch) = ahead.take()
+            {
+                hand_on(batch, sink)?;
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    })
+}
+
+fn hand_on<E: From<WalkError>>(
+    batch: Batch,
+    sink: &mut dyn FnMut(Change) -> Result<(), E>,
+) -> Result<(), E> {
+    batch.result?;
+    for item in batch.items {
+        if !matches!(item.work, Work::Drop) {
+            sink(item.change)?;
+        }
+    }
+    Ok(())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,13 +218,15 @@ struct Walker<'a> {
     copier: Option<(u32, u32)>,
     /// For copies: the names that the world had before it.
     had: Option<Manifest>,
-    shown: PathBuf,
+    shown: Arc<Path>,
     upper: Trail,
     lower: Trail,
     path: PathBuf,
     frames: Vec<Frame>,
     batch: Vec<Item>,
     dirs: usize,
+    /// The next step up closes a directory again.
+    closes: bool,
 }
 
 impl<'a> Walker<'a> {
@@ -220,9 +260,9 @@ impl<'a> Walker<'a> {
             copier: (root.kind == RootKind::Copy).then(access::identity),
             since: root.copied.filter(|_| root.kind == RootKind::Copy),
             shown: if single {
-                parent(&root.target)
+                parent(&root.target).into()
             } else {
-                root.target.clone()
+                root.target.as_path().into()
             },
             upper,
             lower,
@@ -230,6 +270,7 @@ impl<'a> Walker<'a> {
             frames: Vec::new(),
             batch: Vec::new(),
             dirs: 0,
+            closes: false,
         };
         let merge = walker.overlay || single;
         walker.top(single, if merge { Way::Merge } else { Way::Full })?;
@@ -256,10 +297,9 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    fn run<E: From<WalkError>>(
-        mut self,
-        sink: &mut dyn FnMut(Change) -> Result<(), E>,
-    ) -> Result<(), E> {
+    /// Goes on until there is enough for a batch, or one has to be done before it goes on; says whether
+    /// there is more.
+    fn fill(&mut self) -> Result<bool, WalkError> {
         while let Some(frame) = self.frames.last_mut() {
             if let Some(name) = frame.names.next() {
                 self.path.push(&name.name);
@@ -268,11 +308,12 @@ impl<'a> Walker<'a> {
                 }
             } else {
                 let (upper, lower) = (frame.upper, frame.lower);
-                self.frames.pop();
-                if upper && self.upper.is_forced() {
-                    // Going up closes the directory again, so nothing in it may be left undone.
-                    self.flush(sink)?;
+                if upper && self.upper.is_forced() && !self.closes {
+                    self.closes = true;
+                    return Ok(true);
                 }
+                self.closes = false;
+                self.frames.pop();
                 // The frame of the root stands on the roots of both trails.
                 if !self.frames.is_empty() {
                     if upper {
@@ -285,10 +326,10 @@ impl<'a> Walker<'a> {
                 }
             }
             if self.batch.len() >= BATCH || self.dirs >= BATCH_DIRS {
-                self.flush(sink)?;
+                return Ok(true);
             }
         }
-        self.flush(sink)
+        Ok(false)
     }
 
     /// Looks at one name; says whether it went down into it.
@@ -551,29 +592,26 @@ impl<'a> Walker<'a> {
         self.options.hash.is_some_and(std::cell::Cell::get)
     }
 
-    /// Works out what the batch still needs and hands it on in order.
-    fn flush<E: From<WalkError>>(
-        &mut self,
-        sink: &mut dyn FnMut(Change) -> Result<(), E>,
-    ) -> Result<(), E> {
+    /// How many names of the batch still need a look.
+    fn work(&self) -> usize {
+        let work = |item: &&Item| !matches!(item.work, Work::Done);
+        self.batch.iter().filter(work).count()
+    }
+
+    fn take_batch(&mut self) -> Batch {
         self.dirs = 0;
-        let mut batch = std::mem::take(&mut self.batch);
-        let task = Task {
-            overlay: self.overlay,
-            hash: self.hashes(),
-            since: self.since,
-            copier: self.copier,
-            same_links: self.options.same_links,
-            shown: &self.shown,
-        };
-        task.run_all(&mut batch)?;
-        for item in batch.drain(..) {
-            if !matches!(item.work, Work::Drop) {
-                sink(item.change)?;
-            }
+        Batch {
+            task: Task {
+                overlay: self.overlay,
+                hash: self.hashes(),
+                since: self.since,
+                copier: self.copier,
+                same_links: self.options.same_links,
+                shown: self.shown.clone(),
+            },
+            items: std::mem::take(&mut self.batch),
+            result: Ok(()),
         }
-        self.batch = batch;
-        Ok(())
     }
 
     fn at<T>(
