@@ -188,6 +188,8 @@ pub(crate) struct Place {
     pub input: Flow,
     /// The words start a program for certain: no alias, function or builtin answers to the name.
     pub program: bool,
+    /// What is done to a path is done to everything below it.
+    pub deep: bool,
 }
 
 impl Place {
@@ -201,6 +203,7 @@ impl Place {
             redirects: Rc::new(Vec::new()),
             input: Flow::default(),
             program: false,
+            deep: false,
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the words of a command mean according to its tool model.
 
 use crate::analyse::{Analyser, Origin, Place};
-use crate::args::{self, Args, Levels};
+use crate::args::{self, Args, Levels, OptionUse};
 use crate::condition::{consequences, is_inert};
 use crate::effect::{Action, Effect, Object, Source};
 use crate::flow::{self, Flow, push_piece};
@@ -26,8 +26,8 @@ struct Call<'c> {
     has_code: bool,
     /// The code to run comes on standard input by name (`-`, `/dev/stdin`).
     reads_code: bool,
-    /// Operands that are paths, which `find -exec` puts in place of `{}`.
-    roots: Vec<Word>,
+    /// What a program that looks for files puts in place of `{}`.
+    finds: Option<Finds>,
     /// What `xargs -I` replaces.
     placeholder: Option<Vec<u8>>,
     environment: Vec<Assignment>,
@@ -56,12 +56,13 @@ impl Analyser<'_> {
             .and_then(Word::value)
             .map(base_name)
             .unwrap_or_default();
-        let operands: Vec<Word> = args
+        let mut operands: Vec<Word> = args
             .operands
             .iter()
             .filter(|operand| !operand.subcommand)
             .filter_map(|operand| argv.get(operand.index).cloned())
             .collect();
+        let finds = Finds::of(args, &mut operands);
         let stdin = leaf.stdin;
         let mut call = Call {
             name,
@@ -69,7 +70,7 @@ impl Analyser<'_> {
             stdin,
             has_code: false,
             reads_code: stdin == Stdin::Shell && args.has("-s"),
-            roots: Vec::new(),
+            finds,
             placeholder: None,
             environment: Vec::new(),
             commands: Vec::new(),
@@ -142,12 +143,21 @@ impl Analyser<'_> {
             .recursive
             .as_ref()
             .is_some_and(|condition| condition.holds(args, argv));
-        if recursive {
+        if recursive || place.deep {
             for effect in &mut findings.effects[first_effect..] {
                 effect.recursive |= matches!(effect.object, Object::Path(_));
             }
         }
-        consequences(levels, args, argv, recursive, findings);
+        if let Some(Finds { all: false, .. }) = &call.finds {
+            let deleted = |effect: &&mut Effect| effect.action == Action::Delete;
+            for effect in findings.effects[first_effect..].iter_mut().filter(deleted) {
+                if let Object::Path(root) = &effect.object {
+                    effect.object = Object::Path(below(root));
+                    effect.recursive = false;
+                }
+            }
+        }
+        consequences(levels, args, argv, recursive || place.deep, findings);
         let commands = std::mem::take(&mut call.commands);
         for (command, text) in commands {
             self.wrapped(command, text, &mut call, place, findings);
@@ -247,7 +257,6 @@ impl Analyser<'_> {
         match meaning {
             Meaning::Text => {}
             Meaning::Path(actions) => {
-                call.roots.push(word.clone());
                 for &action in actions {
                     sniff::path(action, word, &mut findings.effects);
                 }
@@ -519,6 +528,8 @@ impl Analyser<'_> {
                 text: None,
             };
             self.origins.insert(INPUT.to_vec(), origin);
+            // Nobody knows how many names come that way: it may be all there are.
+            findings.deep |= values.is_none() && place.input.literal().is_none();
             let mut items = values.unwrap_or_else(|| items(&place.input));
             if text {
                 items.iter_mut().for_each(quote);
@@ -543,34 +554,24 @@ impl Analyser<'_> {
                 }
                 None => argv.extend(items),
             }
-        } else if argv.iter().any(|word| contains(word, b"{}"))
-            && call
-                .argv
-                .iter()
-                .any(|word| matches!(word.value(), Some(b"{}")))
-        {
-            let found = match call.roots.as_slice() {
-                [] => Word {
-                    pieces: vec![Piece::Unknown(b"{}".to_vec())],
-                    splits: false,
-                    quoted: false,
-                },
-                [root] => below(root),
-                roots => {
-                    for root in roots.iter().take(8) {
-                        let argv = argv
-                            .iter()
-                            .map(|word| replaced(word, b"{}", &below(root)))
-                            .collect();
-                        findings.nested.push(inner(argv, text, &assignments));
-                    }
-                    return;
+        } else if let Some(finds) = &call.finds {
+            if finds.appends && !argv.iter().any(|word| contains(word, b"{")) {
+                argv.push(Word::literal(b"{}".as_slice()));
+            }
+            if argv.iter().any(|word| contains(word, b"{}")) {
+                findings.deep |= finds.all;
+                for root in finds.roots.iter().take(8) {
+                    let found = match finds.all {
+                        true => root.clone(),
+                        false => below(root),
+                    };
+                    let argv = argv.iter().map(|word| replaced(word, b"{}", &found));
+                    findings
+                        .nested
+                        .push(inner(argv.collect(), text, &assignments));
                 }
-            };
-            argv = argv
-                .iter()
-                .map(|word| replaced(word, b"{}", &found))
-                .collect();
+                return;
+            }
         }
         findings.nested.push(inner(argv, text, &assignments));
     }
@@ -718,7 +719,96 @@ fn inner(argv: Vec<Word>, text: bool, assignments: &[Assignment]) -> Nested {
     }
 }
 
-/// Something that `find` finds under a starting point.
+/// What a program that looks for files finds.
+struct Finds {
+    /// Where it looks.
+    roots: Vec<Word>,
+    /// Whether that is about everything there. Only names narrow it: most files are old enough or of
+    /// the right size.
+    all: bool,
+    /// What it finds stands behind the words of its command when these do not say where.
+    appends: bool,
+}
+
+impl Finds {
+    /// Gives the operands that are meant when there are none.
+    fn of(args: &Args, operands: &mut Vec<Word>) -> Option<Finds> {
+        let here = Word::literal(b".".as_slice());
+        let named = |options: &[OptionUse], names: &[&[u8]]| {
+            options.iter().any(|option| {
+                names.contains(&option.name.as_slice())
+                    && option.value.as_ref().is_some_and(names_something)
+            })
+        };
+        match args.tool.as_deref()? {
+            "find" => {
+                if operands.is_empty() {
+                    operands.push(here);
+                }
+                // What is asked after it was done does not matter.
+                let acts = |option: &OptionUse| FIND_ACTS.contains(&option.name.as_slice());
+                let act = args.options.iter().position(acts);
+                let before = &args.options[..act.unwrap_or(args.options.len())];
+                let other = |option: &OptionUse| matches!(option.name.as_slice(), b"!" | b"-o");
+                let comma = operands.iter().any(|word| word.value() == Some(b","));
+                let narrowed = named(before, &[b"-name", b"-iname"])
+                    || before.iter().any(|option| option.name == b"-empty");
+                Some(Finds {
+                    roots: operands.clone(),
+                    all: !narrowed || comma || args.options.iter().any(other),
+                    appends: false,
+                })
+            }
+            "fd" => {
+                let (pattern, roots) = match operands.as_slice() {
+                    [] => (None, [].as_slice()),
+                    [pattern, roots @ ..] => (Some(pattern), roots),
+                };
+                Some(Finds {
+                    roots: match roots {
+                        [] => vec![here],
+                        roots => roots.to_vec(),
+                    },
+                    all: !pattern.is_some_and(names_something) && !named(&args.options, &[b"-e"]),
+                    appends: true,
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What `find` does with what it has found.
+const FIND_ACTS: [&[u8]; 6] = [b"-delete", b"-rm", b"-exec", b"-execdir", b"-ok", b"-okdir"];
+
+/// Whether a pattern says more about names than that they have one, and not just that of the directory
+/// on which all history hangs.
+fn names_something(pattern: &Word) -> bool {
+    let Some(pattern) = pattern.value() else {
+        return false;
+    };
+    // What stands for one of several characters is taken for any number of them.
+    let mut open = String::new();
+    let mut bracket = false;
+    let mut bytes = pattern.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => drop(bytes.next()),
+            b'[' => bracket = true,
+            b']' => bracket = false,
+            _ if bracket => {}
+            b'*' | b'?' => {}
+            other => {
+                open.push(char::from(other.to_ascii_lowercase()));
+                continue;
+            }
+        }
+        open.push('*');
+    }
+    open.bytes().any(|byte| byte.is_ascii_alphanumeric()) && !fits(&open, b".git")
+}
+
+/// Something that is found under a starting point.
 fn below(root: &Word) -> Word {
     let mut word = root.clone();
     if !word.known_suffix().ends_with(b"/") {

@@ -73,6 +73,8 @@ pub(crate) struct Findings {
     pub unclear: Option<String>,
     /// What it prints; `None` when nested commands tell.
     pub output: Option<Flow>,
+    /// What its nested commands do to a path is done to everything below it.
+    pub deep: bool,
 }
 
 impl Findings {
@@ -198,6 +200,11 @@ impl Analyser<'_> {
         }
         let outside = directory.map(|directory| std::mem::replace(&mut scope.cwd, directory));
         let mut inner_flow: Option<Flow> = None;
+        let deeper = findings.deep.then(|| Place {
+            deep: true,
+            ..place.clone()
+        });
+        let place = deeper.as_ref().unwrap_or(place);
         for nested in findings.nested {
             let printed = self.nested(index, &label, nested, source.clone(), scope, place);
             inner_flow = Some(match inner_flow {

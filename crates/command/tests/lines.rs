@@ -419,7 +419,7 @@ fn wrapped_commands() {
                 "parallel> rm x [in a b]; delete x",
                 "ls",
                 "parallel rm !",
-                "parallel> rm ?{${_}}…; delete ?{${_}}…",
+                "parallel> rm ?{${_}}…; delete(r) ?{${_}}…",
             ],
         ),
         (
