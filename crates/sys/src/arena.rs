@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const FIRST: usize = 96 << 10;
 
 /// So much of it is there before anything asks: one call instead of a fault for every page.
-const AT_ONCE: usize = 16 << 10;
+const AT_ONCE: usize = 12 << 10;
 
 /// Later pieces are at least this large, and their pages come as they are used.
 const FURTHER: usize = 256 << 10;
