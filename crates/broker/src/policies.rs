@@ -223,7 +223,10 @@ impl Policies {
     pub fn current(&self) -> Arc<State> {
         let now = self.loaded.elapsed();
         let state = self.snapshot();
-        if now < MOMENT || self.is_fresh(&state) {
+        if now < MOMENT {
+            return state;
+        }
+        if self.is_fresh(&state) {
             self.looked.store(micros(now), Ordering::Release);
             return state;
         }

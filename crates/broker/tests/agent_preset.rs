@@ -50,3 +50,17 @@ fn everyday_work_flows() {
     let asked = with(Verdict::Ask);
     assert!(asked.len() * 50 < found.len(), "{asked:#?}");
 }
+
+#[test]
+fn a_place_may_itself_be_what_is_looked_for() {
+    let place = Place::new();
+    let broker = place.broker("agent");
+    let project = place.project();
+    let name = project.file_name().unwrap().to_str().unwrap();
+    let verdict = |line: &str| judge(&broker, line, &project).judgement.verdict;
+    let delete = |root: &str, name: &str| format!("find {root} -name '{name}' -exec rm -rf {{}} +");
+    for root in [project.to_str().unwrap(), "$PWD", &format!("../{name}/")] {
+        assert_eq!(verdict(&delete(root, name)), Verdict::Ask, "{root}");
+        assert_eq!(verdict(&delete(root, "*.pyc")), Verdict::Allow, "{root}");
+    }
+}

@@ -121,6 +121,9 @@ impl<'w, 't> Reader<'w, 't> {
             let prefix = word.known_prefix();
             if self.ended || style == Style::Plain {
                 self.operand(word);
+            } else if word.value() == Some(b"--") && self.args.tool.as_deref() == Some("find") {
+                // It ends the options that stand before the places, and no others.
+                self.at += 1;
             } else if word.value() == Some(b"--") {
                 self.ended = true;
                 self.args.end_of_options = true;

@@ -1,9 +1,10 @@
 //! What the words of a command mean according to its tool model.
 
 use crate::analyse::{Analyser, Origin, Place};
-use crate::args::{self, Args, Levels, OptionUse};
+use crate::args::{self, Args, Levels};
 use crate::condition::{consequences, is_inert};
 use crate::effect::{Action, Effect, Object, Source};
+use crate::finds::Finds;
 use crate::flow::{self, Flow, push_piece};
 use crate::invoke::{Findings, Nested, base_name};
 use crate::line::Assignment;
@@ -30,6 +31,8 @@ struct Call<'c> {
     finds: Option<Finds>,
     /// What `xargs -I` replaces.
     placeholder: Option<Vec<u8>>,
+    /// `xargs -a`: the arguments come from a file.
+    other_input: bool,
     environment: Vec<Assignment>,
     /// Commands found, and whether their words are shell text joined by blanks.
     commands: Vec<(Vec<Word>, bool)>,
@@ -72,6 +75,7 @@ impl Analyser<'_> {
             reads_code: stdin == Stdin::Shell && args.has("-s"),
             finds,
             placeholder: None,
+            other_input: stdin == Stdin::Arguments && args.has("-a"),
             environment: Vec::new(),
             commands: Vec::new(),
             operands,
@@ -123,7 +127,9 @@ impl Analyser<'_> {
                         argv.len()
                     };
                     let words = argv.get(option.index + 1..stop).unwrap_or_default();
-                    call.commands.push((words.to_vec(), false));
+                    let attached = Some(value).filter(|value| words.first() != Some(value));
+                    let command = attached.into_iter().chain(words).cloned();
+                    call.commands.push((command.collect(), false));
                 }
                 Meaning::Command => {
                     let attached = argv.get(option.index + 1) != Some(value);
@@ -148,13 +154,16 @@ impl Analyser<'_> {
                 effect.recursive |= matches!(effect.object, Object::Path(_));
             }
         }
-        if let Some(Finds { all: false, .. }) = &call.finds {
-            let deleted = |effect: &&mut Effect| effect.action == Action::Delete;
-            for effect in findings.effects[first_effect..].iter_mut().filter(deleted) {
-                if let Object::Path(root) = &effect.object {
-                    effect.object = Object::Path(below(root));
-                    effect.recursive = false;
-                }
+        for root in call.finds.iter().flat_map(|finds| &finds.roots) {
+            let deleted = findings.effects[first_effect..]
+                .iter_mut()
+                .filter(|effect| {
+                    effect.action == Action::Delete
+                        && matches!(&effect.object, Object::Path(path) if *path == root.word)
+                });
+            for effect in deleted.filter(|_| !root.all) {
+                effect.object = Object::Path(below(&root.word));
+                effect.recursive = false;
             }
         }
         consequences(levels, args, argv, recursive || place.deep, findings);
@@ -163,6 +172,12 @@ impl Analyser<'_> {
             self.wrapped(command, text, &mut call, place, findings);
         }
         self.standard_input(&call, place, findings);
+        if findings.output.is_none() && call.finds.as_ref().is_some_and(Finds::some) {
+            findings.output = Some(Flow {
+                some: true,
+                ..Flow::unknown()
+            });
+        }
         if findings.output.is_none() {
             let product = leaf
                 .produces
@@ -419,6 +434,7 @@ impl Analyser<'_> {
                 fed: true,
                 text: origin.text.clone(),
                 from: origin.from.clone(),
+                some: false,
             };
             self.run_flow(
                 &flow,
@@ -447,6 +463,7 @@ impl Analyser<'_> {
                 fed: true,
                 text: text.clone(),
                 from: from.clone(),
+                some: false,
             };
         }
         Flow::source(Source::File, file.clone())
@@ -528,9 +545,12 @@ impl Analyser<'_> {
                 text: None,
             };
             self.origins.insert(INPUT.to_vec(), origin);
-            // Nobody knows how many names come that way: it may be all there are.
-            findings.deep |= values.is_none() && place.input.literal().is_none();
-            let mut items = values.unwrap_or_else(|| items(&place.input));
+            let input = match call.other_input {
+                true => &Flow::unknown(),
+                false => &place.input,
+            };
+            let many = values.is_none() && input.literal().is_none() && !input.some;
+            let mut items = values.unwrap_or_else(|| items(input));
             if text {
                 items.iter_mut().for_each(quote);
             }
@@ -543,7 +563,12 @@ impl Analyser<'_> {
                 .is_some_and(|marker| argv.iter().any(|word| contains(word, marker)));
             match marker.filter(|_| marked) {
                 Some(marker) => {
-                    for item in items.iter().take(8) {
+                    // Nobody knows how many names come that way: it may be all there are.
+                    findings.deep |= many
+                        && argv
+                            .iter()
+                            .any(|word| word.value() == Some(marker.as_slice()));
+                    for item in &items {
                         let argv = argv
                             .iter()
                             .map(|word| replaced(word, &marker, item))
@@ -552,23 +577,40 @@ impl Analyser<'_> {
                     }
                     return;
                 }
-                None => argv.extend(items),
+                None => {
+                    findings.deep |= many;
+                    argv.extend(items);
+                }
             }
         } else if let Some(finds) = &call.finds {
-            if finds.appends && !argv.iter().any(|word| contains(word, b"{")) {
-                argv.push(Word::literal(b"{}".as_slice()));
+            let has = |argv: &[Word], marks: &[&[u8]]| {
+                let mut marks = marks.iter();
+                marks.any(|mark| argv.iter().any(|word| contains(word, mark)))
+            };
+            if finds.appends && !has(&argv, finds.marks) {
+                argv.push(Word::literal(finds.marks[0]));
             }
-            if argv.iter().any(|word| contains(word, b"{}")) {
-                findings.deep |= finds.all;
-                for root in finds.roots.iter().take(8) {
-                    let found = match finds.all {
-                        true => root.clone(),
-                        false => below(root),
+            if has(&argv, finds.marks) {
+                // The directory of what was found may be the place itself.
+                let parts = has(&argv, &finds.marks[1..]);
+                for root in finds.roots.iter().take(MAX_ITEMS) {
+                    let all = root.all || parts;
+                    findings.deep |= all;
+                    let found = if all {
+                        root.word.clone()
+                    } else {
+                        below(&root.word)
                     };
-                    let argv = argv.iter().map(|word| replaced(word, b"{}", &found));
+                    let argv = argv.iter().map(|word| {
+                        let marks = finds.marks.iter();
+                        marks.fold(word.clone(), |word, mark| replaced(&word, mark, &found))
+                    });
                     findings
                         .nested
                         .push(inner(argv.collect(), text, &assignments));
+                }
+                if finds.roots.len() > MAX_ITEMS {
+                    findings.unclear("it looks in too many places");
                 }
                 return;
             }
@@ -717,95 +759,6 @@ fn inner(argv: Vec<Word>, text: bool, assignments: &[Assignment]) -> Nested {
         assignments: assignments.to_vec(),
         here: false,
     }
-}
-
-/// What a program that looks for files finds.
-struct Finds {
-    /// Where it looks.
-    roots: Vec<Word>,
-    /// Whether that is about everything there. Only names narrow it: most files are old enough or of
-    /// the right size.
-    all: bool,
-    /// What it finds stands behind the words of its command when these do not say where.
-    appends: bool,
-}
-
-impl Finds {
-    /// Gives the operands that are meant when there are none.
-    fn of(args: &Args, operands: &mut Vec<Word>) -> Option<Finds> {
-        let here = Word::literal(b".".as_slice());
-        let named = |options: &[OptionUse], names: &[&[u8]]| {
-            options.iter().any(|option| {
-                names.contains(&option.name.as_slice())
-                    && option.value.as_ref().is_some_and(names_something)
-            })
-        };
-        match args.tool.as_deref()? {
-            "find" => {
-                if operands.is_empty() {
-                    operands.push(here);
-                }
-                // What is asked after it was done does not matter.
-                let acts = |option: &OptionUse| FIND_ACTS.contains(&option.name.as_slice());
-                let act = args.options.iter().position(acts);
-                let before = &args.options[..act.unwrap_or(args.options.len())];
-                let other = |option: &OptionUse| matches!(option.name.as_slice(), b"!" | b"-o");
-                let comma = operands.iter().any(|word| word.value() == Some(b","));
-                let narrowed = named(before, &[b"-name", b"-iname"])
-                    || before.iter().any(|option| option.name == b"-empty");
-                Some(Finds {
-                    roots: operands.clone(),
-                    all: !narrowed || comma || args.options.iter().any(other),
-                    appends: false,
-                })
-            }
-            "fd" => {
-                let (pattern, roots) = match operands.as_slice() {
-                    [] => (None, [].as_slice()),
-                    [pattern, roots @ ..] => (Some(pattern), roots),
-                };
-                Some(Finds {
-                    roots: match roots {
-                        [] => vec![here],
-                        roots => roots.to_vec(),
-                    },
-                    all: !pattern.is_some_and(names_something) && !named(&args.options, &[b"-e"]),
-                    appends: true,
-                })
-            }
-            _ => None,
-        }
-    }
-}
-
-/// What `find` does with what it has found.
-const FIND_ACTS: [&[u8]; 6] = [b"-delete", b"-rm", b"-exec", b"-execdir", b"-ok", b"-okdir"];
-
-/// Whether a pattern says more about names than that they have one, and not just that of the directory
-/// on which all history hangs.
-fn names_something(pattern: &Word) -> bool {
-    let Some(pattern) = pattern.value() else {
-        return false;
-    };
-    // What stands for one of several characters is taken for any number of them.
-    let mut open = String::new();
-    let mut bracket = false;
-    let mut bytes = pattern.iter();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'\\' => drop(bytes.next()),
-            b'[' => bracket = true,
-            b']' => bracket = false,
-            _ if bracket => {}
-            b'*' | b'?' => {}
-            other => {
-                open.push(char::from(other.to_ascii_lowercase()));
-                continue;
-            }
-        }
-        open.push('*');
-    }
-    open.bytes().any(|byte| byte.is_ascii_alphanumeric()) && !fits(&open, b".git")
 }
 
 /// Something that is found under a starting point.

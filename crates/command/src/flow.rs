@@ -16,6 +16,8 @@ pub(crate) struct Flow {
     pub text: Option<Vec<Piece>>,
     /// Where unknown text comes from.
     pub from: Option<(Source, Word)>,
+    /// Names, and only some of those that there are.
+    pub some: bool,
 }
 
 impl Flow {
@@ -28,7 +30,7 @@ impl Flow {
         Self {
             fed: true,
             text: Some(pieces),
-            from: None,
+            ..Self::default()
         }
     }
 
@@ -45,8 +47,8 @@ impl Flow {
     pub fn source(source: Source, word: Word) -> Self {
         Self {
             fed: true,
-            text: None,
             from: Some((source, word)),
+            ..Self::default()
         }
     }
 
@@ -54,8 +56,7 @@ impl Flow {
     pub fn unknown() -> Self {
         Self {
             fed: true,
-            text: None,
-            from: None,
+            ..Self::default()
         }
     }
 
@@ -92,6 +93,7 @@ impl Flow {
             fed: self.fed || next.fed,
             text,
             from,
+            some: self.some && next.some,
         }
     }
 
@@ -122,6 +124,7 @@ impl Flow {
                 fed: true,
                 text: None,
                 from: self.from.clone(),
+                some: self.some,
             },
         }
     }

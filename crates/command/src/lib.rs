@@ -12,6 +12,7 @@ pub mod effect;
 mod effects;
 pub mod environment;
 mod escape;
+mod finds;
 mod flow;
 mod invoke;
 pub mod line;

@@ -19,7 +19,8 @@ impl fmt::Display for Utc {
                 value /= 10;
             }
         };
-        put(4, year);
+        // No later one can be written down.
+        put(4, year.min(9999));
         put(7, month);
         put(10, day);
         put(13, seconds / 3600 % 24);

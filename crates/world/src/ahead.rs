@@ -69,21 +69,21 @@ impl<J: Send, F: Fn(&mut J) + Sync> Ahead<J, F> {
                 row.taken += 1;
                 return Some(piece);
             }
-            row = match row.waiting.pop_front() {
-                Some((number, mut piece)) => {
-                    drop(row);
-                    (self.work)(&mut piece);
-                    let mut row = self.row();
-                    row.done.insert(number, piece);
-                    row
-                }
-                None => self.wait(row),
-            };
+            row = self.step(row);
         }
     }
 
-    fn wait<'a>(&self, row: MutexGuard<'a, Row<J>>) -> MutexGuard<'a, Row<J>> {
-        self.news.wait(row).unwrap_or_else(PoisonError::into_inner)
+    /// Does the first piece that nobody has begun, or waits for news where there is none.
+    fn step<'a>(&'a self, mut row: MutexGuard<'a, Row<J>>) -> MutexGuard<'a, Row<J>> {
+        let Some((number, mut piece)) = row.waiting.pop_front() else {
+            return self.news.wait(row).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(row);
+        (self.work)(&mut piece);
+        let mut row = self.row();
+        row.done.insert(number, piece);
+        self.news.notify_all();
+        row
     }
 
     /// Has a thread of the scope work ahead until the answer is dropped. Without one the work is done
@@ -99,17 +99,7 @@ impl<J: Send, F: Fn(&mut J) + Sync> Ahead<J, F> {
     fn help(&self) {
         let mut row = self.row();
         while !row.closed {
-            row = match row.waiting.pop_front() {
-                Some((number, mut piece)) => {
-                    drop(row);
-                    (self.work)(&mut piece);
-                    let mut row = self.row();
-                    row.done.insert(number, piece);
-                    self.news.notify_all();
-                    row
-                }
-                None => self.wait(row),
-            };
+            row = self.step(row);
         }
     }
 }

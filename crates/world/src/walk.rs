@@ -154,10 +154,11 @@ pub(crate) fn walk<E: From<WalkError>>(
     let mut walker = Walker::new(root, options)?;
     let ahead = Ahead::new(Batch::work);
     std::thread::scope(|scope| {
-        let mut helper = None;
+        let (mut helper, mut work) = (None, 0);
         loop {
             let more = walker.fill()?;
-            if helper.is_none() && walker.work() >= WORTH_A_THREAD {
+            work += walker.work();
+            if helper.is_none() && work >= WORTH_A_THREAD {
                 helper = Some(ahead.begin(scope));
             }
             ahead.add(walker.take_batch());
