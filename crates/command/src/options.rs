@@ -1,7 +1,7 @@
 //! The options of a tool, in compiled form until one is looked for: most words are none.
 
-use std::cell::OnceCell;
 use std::ops::Deref;
+use std::sync::OnceLock;
 
 use crate::codec::{self, Packed};
 use crate::model::Opt;
@@ -9,7 +9,7 @@ use crate::model::Opt;
 /// A list of options.
 #[derive(Clone, Default)]
 pub struct Options {
-    list: OnceCell<Vec<Opt>>,
+    list: OnceLock<Vec<Opt>>,
     packed: Packed,
     undashed: bool,
 }
@@ -18,7 +18,7 @@ impl Options {
     /// Options in compiled form; `undashed` as [`Options::undashed`] says it of them.
     pub(crate) fn packed(packed: Packed, undashed: bool) -> Self {
         Self {
-            list: OnceCell::new(),
+            list: OnceLock::new(),
             packed,
             undashed,
         }
