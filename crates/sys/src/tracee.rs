@@ -43,17 +43,19 @@ impl Tracee {
     pub fn take(thread: i32) -> io::Result<Tracee> {
         let options = libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL;
         request(libc::PTRACE_SEIZE, thread, options as usize)?;
-        let tracee = Tracee {
+        Ok(Tracee {
             thread,
             held: true,
             signal: 0,
             here: PhantomData,
-        };
-        // One stop is certain then: at the exec, or on the way back from one that failed. Asked for
-        // after the answer, it could come too late for a thread that fails and tries again at once:
-        // that start would be another worker's, who finds the thread taken.
-        request(libc::PTRACE_INTERRUPT, thread, 0)?;
-        Ok(tracee)
+        })
+    }
+
+    /// Asks for a stop. One is certain then: at the exec, or on the way back from a call that failed.
+    pub fn stop(&self) {
+        // It fails for one that has ended, or that took over the number of its process's first
+        // thread in an exec, which stops it.
+        let _ = request(libc::PTRACE_INTERRUPT, self.thread, 0);
     }
 
     /// Waits for that stop.

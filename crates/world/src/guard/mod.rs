@@ -19,7 +19,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use substrate_sys::alarm::Alarm;
 use substrate_sys::notify::Listener;
@@ -110,6 +110,10 @@ struct Shared {
     terms: Terms,
     stopped: UnixStream,
     lead: Mutex<serve::Lead>,
+    /// Threads that are held until their starts are done, and whether they were asked to stop.
+    watched: Mutex<Vec<(i32, bool)>>,
+    /// That has changed.
+    stopping: Condvar,
     /// Calls another worker to take over.
     relief: Alarm,
     images: image::Images,
@@ -143,6 +147,8 @@ impl Guard {
             terms,
             stopped,
             lead: Mutex::default(),
+            watched: Mutex::default(),
+            stopping: Condvar::new(),
             relief: Alarm::new()?,
             images: image::Images::default(),
             root: look::Root::default(),

@@ -28,6 +28,8 @@ const CROWD: usize = 64;
 const PATIENCE: Duration = Duration::from_millis(3);
 
 const EACCES: i32 = 13;
+/// The kernel's own word for a call that is made again once what interrupted it is over.
+const ERESTARTNOINTR: i32 = 513;
 
 /// Starts a worker.
 pub(super) fn add_worker(shared: &Arc<Shared>, leads: Option<u64>) -> io::Result<()> {
@@ -290,9 +292,13 @@ fn handle(shared: &Arc<Shared>, call: &Call) -> Option<Tracee> {
 
 /// Lets a start go on and looks at what came of it; what may run on is still held.
 fn watch(shared: &Arc<Shared>, answer: Answer<'_>, start: &ProgramStart<'_>) -> Option<Tracee> {
-    let mut tracee = match Tracee::take(start.thread) {
+    let mut tracee = match take(shared, start.thread) {
         Ok(tracee) => tracee,
-        Err(error) => {
+        Err(None) => {
+            answer.fail(ERESTARTNOINTR);
+            return None;
+        }
+        Err(Some(error)) => {
             answer.refuse(&format!(
                 "substrate: refused: a start that cannot be watched ({error}); \
                  `world.allow: [ptrace]` lets debuggers work"
@@ -300,9 +306,15 @@ fn watch(shared: &Arc<Shared>, answer: Answer<'_>, start: &ProgramStart<'_>) -> 
             return None;
         }
     };
+    let watched = Watched::begin(shared, start.thread);
     // Whoever does not wait for the answer any more is about to end or to ask again.
     answer.pass();
-    match tracee.wait() {
+    // Asked for before the answer, a stop would wake the caller twice.
+    tracee.stop();
+    watched.will_stop();
+    let stop = tracee.wait();
+    drop(watched);
+    match stop {
         Ok(Stop::Exec(process)) => match in_place(shared, process, &tracee, start) {
             Ok(()) => return Some(tracee),
             Err(why) => {
@@ -315,6 +327,71 @@ fn watch(shared: &Arc<Shared>, answer: Answer<'_>, start: &ProgramStart<'_>) -> 
         Err(_) => tracee.kill(),
     }
     None
+}
+
+/// Takes the thread that starts something; `None` when that has to be asked for anew. A start may fail
+/// and the next one of the same thread be another worker's before the first has heard of it: nobody
+/// can hold the thread twice, and it stops for the first only when it is not in a call any more.
+fn take(shared: &Shared, thread: i32) -> Result<Tracee, Option<io::Error>> {
+    loop {
+        let error = match Tracee::take(thread) {
+            Ok(tracee) => return Ok(tracee),
+            Err(error) => error,
+        };
+        let mut all = watched(shared);
+        let at = |all: &[(i32, bool)]| all.iter().position(|(watched, _)| *watched == thread);
+        if at(&all).is_none() {
+            // Nobody of ours: or not any more, and then it is free.
+            drop(all);
+            return Tracee::take(thread).map_err(|_| Some(error));
+        }
+        while let Some(found) = at(&all) {
+            if all[found].1 {
+                return Err(None);
+            }
+            all = shared
+                .stopping
+                .wait(all)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn watched(shared: &Shared) -> MutexGuard<'_, Vec<(i32, bool)>> {
+    shared
+        .watched
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A thread whose stop a worker waits for, and whether it was asked to.
+struct Watched<'a> {
+    shared: &'a Shared,
+    thread: i32,
+}
+
+impl<'a> Watched<'a> {
+    fn begin(shared: &'a Shared, thread: i32) -> Self {
+        watched(shared).push((thread, false));
+        Self { shared, thread }
+    }
+
+    fn will_stop(&self) {
+        let mut all = watched(self.shared);
+        let own = all.iter_mut().find(|(thread, _)| *thread == self.thread);
+        if let Some((_, asked)) = own {
+            *asked = true;
+        }
+        drop(all);
+        self.shared.stopping.notify_all();
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        watched(self.shared).retain(|(thread, _)| *thread != self.thread);
+        self.shared.stopping.notify_all();
+    }
 }
 
 /// Compares what a process has become with what was judged; anything else is judged anew.
