@@ -7,7 +7,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use substrate_sys::at::Stat;
 
@@ -183,10 +185,13 @@ fn find_build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
+/// How long a file is believed to be where it was.
+const MOMENT: Duration = Duration::from_millis(5);
+
 /// Files that were looked at. A file that changes gets a new time, which is part of the key.
 #[derive(Debug, Default)]
 pub(super) struct Images {
-    known: Mutex<HashMap<Key, Arc<Image>>>,
+    known: Mutex<HashMap<Key, Known>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -198,19 +203,35 @@ struct Key {
     ctime: (i64, u32),
 }
 
-impl Images {
-    /// What a file is that is open as a handle.
-    pub(super) fn of(&self, handle: &impl AsRawFd, stat: &Stat) -> Arc<Image> {
-        let key = Key {
+impl From<&Stat> for Key {
+    fn from(stat: &Stat) -> Self {
+        Self {
             dev: stat.dev,
             ino: stat.ino,
             size: stat.size,
             mtime: stat.mtime,
             ctime: stat.ctime,
-        };
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(image) = known().get(&key) {
-            return image.clone();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Known {
+    image: Arc<Image>,
+    /// Where it was found, and when.
+    place: Option<(PathBuf, Instant)>,
+}
+
+impl Images {
+    fn known(&self) -> MutexGuard<'_, HashMap<Key, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a file is that is open as a handle.
+    pub(super) fn of(&self, handle: &impl AsRawFd, stat: &Stat) -> Arc<Image> {
+        let key = Key::from(stat);
+        if let Some(known) = self.known().get(&key) {
+            return known.image.clone();
         }
         let image = reopen(handle).and_then(|file| Image::of(&file, stat.size));
         let image = Arc::new(image.unwrap_or(Image {
@@ -218,12 +239,31 @@ impl Images {
             unreadable: true,
             ..Image::default()
         }));
-        let mut known = known();
+        let mut known = self.known();
         if known.len() >= REMEMBERED {
             known.clear();
         }
-        known.insert(key, image.clone());
+        let new = Known {
+            image: image.clone(),
+            place: None,
+        };
+        known.insert(key, new);
         image
+    }
+
+    /// Where a file was a moment ago. Only for what is compared with the kernel's word for it once it
+    /// runs; and one with several names may be meant by another.
+    pub(super) fn place_lately(&self, stat: &Stat) -> Option<PathBuf> {
+        let known = self.known();
+        let (path, when) = known.get(&Key::from(stat))?.place.as_ref()?;
+        (stat.nlink == 1 && when.elapsed() < MOMENT).then(|| path.clone())
+    }
+
+    /// Notes where a file is.
+    pub(super) fn is_at(&self, stat: &Stat, path: &Path, now: Instant) {
+        if let Some(known) = self.known().get_mut(&Key::from(stat)) {
+            known.place = Some((path.to_owned(), now));
+        }
     }
 }
 

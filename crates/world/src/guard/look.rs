@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use substrate_sys::memory::{self, ReadError};
 use substrate_sys::notify::Call;
@@ -49,14 +50,28 @@ impl Program {
         image::reopen(&self.handle)
     }
 
-    fn of(handle: OwnedFd, images: &Images) -> io::Result<Program> {
+    /// With `compared`, what a process runs in the end is compared with this.
+    fn of(handle: OwnedFd, images: &Images, compared: bool) -> io::Result<Program> {
         let stat = at::stat(&handle, "")?;
         if stat.mode & 0o170_000 != 0o100_000 {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
+        let image = images.of(&handle, &stat);
+        // Of a script or a loader only the program that runs it is.
+        let compared = compared && image.interpreter.is_none() && !image.loader;
+        let lately = compared.then(|| images.place_lately(&stat)).flatten();
+        let path = match lately {
+            Some(path) => path,
+            None => {
+                let now = Instant::now();
+                let path = path_of(&handle)?;
+                images.is_at(&stat, &path, now);
+                path
+            }
+        };
         Ok(Program {
-            path: path_of(&handle)?,
-            image: images.of(&handle, &stat),
+            path,
+            image,
             identity: (stat.dev, stat.ino),
             handle,
         })
@@ -73,7 +88,7 @@ impl Program {
 
     /// What a process runs now.
     pub(super) fn running(process: i32, images: &Images) -> io::Result<Program> {
-        Program::of(open_handle(&format!("/proc/{process}/exe"))?, images)
+        Program::of(open_handle(&format!("/proc/{process}/exe"))?, images, false)
     }
 }
 
@@ -230,6 +245,8 @@ pub(super) struct Finder<'a> {
     pub view: &'a View,
     pub cwd: &'a Path,
     pub images: &'a Images,
+    /// What the thread runs in the end is compared with what is found.
+    pub compared: bool,
 }
 
 impl Finder<'_> {
@@ -270,7 +287,8 @@ impl Finder<'_> {
         let open = |links| openat2::in_root(self.view.root.as_fd(), path.as_os_str(), links);
         let errno = match open(links) {
             Ok(handle) => {
-                return Program::of(handle, self.images).map_or(Found::Unknown, Found::File);
+                return Program::of(handle, self.images, self.compared)
+                    .map_or(Found::Unknown, Found::File);
             }
             Err(error) => error.raw_os_error().unwrap_or(0),
         };
@@ -305,7 +323,12 @@ impl Finder<'_> {
         let argv = loaded_words(argv)?.to_vec();
         let name = argv.first()?;
         let named = name.as_bytes().contains(&b'/');
-        let program = match self.find_path(Path::new(name), Links::Follow) {
+        // What runs in the end is the loader.
+        let finder = Finder {
+            compared: false,
+            ..*self
+        };
+        let program = match finder.find_path(Path::new(name), Links::Follow) {
             Found::File(program) if named => Some(Arc::new(program)),
             _ => None,
         };
@@ -314,7 +337,7 @@ impl Finder<'_> {
 
     fn of_process(&self, what: &str) -> Found {
         open_handle(&format!("/proc/{}/{what}", self.thread))
-            .and_then(|handle| Program::of(handle, self.images))
+            .and_then(|handle| Program::of(handle, self.images, false))
             .map_or(Found::Unknown, Found::File)
     }
 

@@ -241,6 +241,7 @@ fn handle(shared: &Arc<Shared>, call: &Call) -> Option<Tracee> {
         view: &view,
         cwd: &cwd,
         images: &shared.images,
+        compared: shared.terms.recheck,
     };
     let program = match finder.find(&asked) {
         Found::Missing(errno) => {
@@ -427,6 +428,7 @@ fn in_place(
         view: judged.view,
         cwd: &judged.cwd,
         images: &shared.images,
+        compared: false,
     };
     let start = ProgramStart {
         world: shared.world,
