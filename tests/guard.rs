@@ -448,6 +448,36 @@ fn a_start_that_follows_a_failed_one_is_not_taken_for_somebody_elses() {
 }
 
 #[test]
+fn a_program_whose_directory_was_renamed_is_judged_by_its_new_name() {
+    if !has("python3") {
+        common::skip(
+            "a_program_whose_directory_was_renamed_is_judged_by_its_new_name",
+            "python3 is missing",
+        );
+        return;
+    }
+    let rig = Rig::new("commands: { denied: [\"$PROJECT/b/tool *\"] }\n", None);
+    fs::create_dir(rig.path("a")).unwrap();
+    fs::copy("/usr/bin/touch", rig.path("a/tool")).unwrap();
+    std::os::unix::fs::symlink("b", rig.path("link")).unwrap();
+    let script = r#"
+import os
+def start(path, word):
+    try: os.waitpid(os.posix_spawn(path, ["tool", word], {}), 0)
+    except PermissionError: pass
+for _ in range(50):
+    start("a/tool", "allowed")
+    os.rename("a", "b")
+    start("link/tool", "refused")
+    os.rename("b", "a")
+"#;
+    fs::write(rig.path("rename.py"), script).unwrap();
+    rig.run("python3 rename.py");
+    assert!(rig.path("allowed").exists());
+    assert!(!rig.path("refused").exists());
+}
+
+#[test]
 fn threads_that_start_programs_at_once_leave_one_of_them() {
     if !has("gcc") {
         common::skip(

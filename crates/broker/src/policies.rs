@@ -134,7 +134,7 @@ pub struct Policies {
     choice: Choice,
     around: Vec<Choice>,
     loaded: Instant,
-    /// When they were last found to be as they are on disk, in microseconds since then.
+    /// When they were last found to be as they are on disk, in microseconds after `loaded`.
     looked: AtomicU64,
     state: RwLock<Arc<State>>,
     /// The policies are held for long, so nobody who cuts a cache file short may take them away.

@@ -121,8 +121,7 @@ impl<'w, 't> Reader<'w, 't> {
             let prefix = word.known_prefix();
             if self.ended || style == Style::Plain {
                 self.operand(word);
-            } else if word.value() == Some(b"--") && self.args.tool.as_deref() == Some("find") {
-                // It ends the options that stand before the places, and no others.
+            } else if style == Style::Expression && word.value() == Some(b"--") {
                 self.at += 1;
             } else if word.value() == Some(b"--") {
                 self.ended = true;
@@ -130,7 +129,7 @@ impl<'w, 't> Reader<'w, 't> {
                 self.after_unknown = false;
                 self.at += 1;
             } else if self.exact(word) {
-            } else if style == Style::SingleDash && prefix.starts_with(b"-") && prefix.len() > 1 {
+            } else if style.is_single_dash() && prefix.starts_with(b"-") && prefix.len() > 1 {
                 self.single_dash(word);
             } else if prefix.starts_with(b"--") {
                 self.long(word);

@@ -386,10 +386,11 @@ const SIMPLE: [(u8, Meaning); 22] = [
     (24, Meaning::Argument),
 ];
 
-const STYLES: [Style; 5] = [
+const STYLES: [Style; 6] = [
     Style::Gnu,
     Style::Posix,
     Style::SingleDash,
+    Style::Expression,
     Style::Bundle,
     Style::Plain,
 ];

@@ -60,7 +60,7 @@ pub(crate) struct Root {
 }
 
 impl Finds {
-    /// What a call finds; where it names no place, the operands get the one that is meant.
+    /// What a call finds; places that are named otherwise, or only meant, become operands.
     pub(crate) fn of(args: &Args, operands: &mut Vec<Word>) -> Option<Finds> {
         match args.tool.as_deref()? {
             "find" => Some(find(args, operands)),
@@ -88,27 +88,26 @@ fn values<'a>(args: &'a Args, name: &'a [u8]) -> impl Iterator<Item = &'a Word> 
 }
 
 fn find(args: &Args, operands: &mut Vec<Word>) -> Finds {
-    let mut places: Vec<Word> = values(args, b"-f").cloned().collect();
+    operands.extend(values(args, b"-f").cloned());
     if values(args, b"-files0-from").next().is_some() {
         operands.push(Word {
             pieces: vec![Piece::Unknown(b"{}".to_vec())],
             splits: false,
             quoted: false,
         });
-    } else if operands.is_empty() && places.is_empty() {
+    } else if operands.is_empty() {
         operands.push(here());
     }
     let comma = operands.iter().any(|word| word.value() == Some(b","));
-    places.extend(operands.iter().cloned());
     let narrowed = !comma && Expression::is_narrow(&args.options);
     let names: Vec<String> = [b"-name".as_slice(), b"-iname"]
         .into_iter()
         .flat_map(|name| values(args, name))
         .filter_map(open_name)
         .collect();
-    let roots = places.into_iter().map(|word| {
-        let all = !narrowed || may_be_found(&word, &names);
-        Root { word, all }
+    let roots = operands.iter().map(|word| Root {
+        word: word.clone(),
+        all: !narrowed || may_be_found(word, &names),
     });
     Finds {
         roots: roots.collect(),

@@ -235,12 +235,21 @@ pub enum Style {
     Gnu,
     /// As `Gnu`, but the first operand ends the options (wrappers: `env`, `sudo`, `ssh`).
     Posix,
-    /// One dash before long names, no clusters: `-name value`, `-name=value` (`find`, `go`, `terraform`).
+    /// One dash before long names, no clusters: `-name value`, `-name=value` (`go`, `terraform`).
     SingleDash,
+    /// As `SingleDash`, and `--` ends nothing (`find`).
+    Expression,
     /// As `Gnu`, and the first word may be a cluster without a dash (`tar xzf`, `ps aux`).
     Bundle,
     /// No options at all; every word is an operand (`echo`, `dd`, `test`).
     Plain,
+}
+
+impl Style {
+    /// Whether long names stand behind one dash.
+    pub fn is_single_dash(self) -> bool {
+        matches!(self, Style::SingleDash | Style::Expression)
+    }
 }
 
 /// An option.

@@ -218,6 +218,7 @@ const STYLES: &Table<Style> = &[
     ("gnu", Style::Gnu),
     ("posix", Style::Posix),
     ("single-dash", Style::SingleDash),
+    ("expression", Style::Expression),
     ("bundle", Style::Bundle),
     ("plain", Style::Plain),
 ];
@@ -446,10 +447,7 @@ impl Reader<'_> {
                 if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c == '"') {
                     return Err(wrong("options are written `-a, --all; -b, --bold=meaning`"));
                 }
-                if dashes == 1
-                    && name.chars().count() > 2
-                    && !matches!(scope.style, Style::SingleDash)
-                {
+                if dashes == 1 && name.chars().count() > 2 && !scope.style.is_single_dash() {
                     let message = "one dash before a long name needs `style: single-dash`";
                     return Err(ToolError::Notation {
                         at: at(),
@@ -805,7 +803,7 @@ impl Reader<'_> {
 fn help(options: &mut Vec<Opt>, style: Style, alone: bool) -> Vec<String> {
     let spellings: &[&[&str]] = match (style, alone) {
         (Style::Plain, _) => &[],
-        (Style::SingleDash, _) => &[&["--help", "-help"]],
+        (style, _) if style.is_single_dash() => &[&["--help", "-help"]],
         (_, false) => &[&["--help"]],
         (_, true) => &[&["--help"], &["--version"]],
     };

@@ -390,7 +390,12 @@ impl<'a> Watched<'a> {
 
 impl Drop for Watched<'_> {
     fn drop(&mut self) {
-        watched(self.shared).retain(|(thread, _)| *thread != self.thread);
+        // An exec gives a thread the number of another, so one number may be there twice.
+        let mut all = watched(self.shared);
+        if let Some(own) = all.iter().position(|(thread, _)| *thread == self.thread) {
+            all.remove(own);
+        }
+        drop(all);
         self.shared.stopping.notify_all();
     }
 }
