@@ -129,10 +129,36 @@ impl RunArgs {
         if arguments.first()? != "run" {
             return None;
         }
+        if let Some(plain) = Self::plain(&arguments[1..]) {
+            return Some(plain);
+        }
         let matches = Self::augment_args(clap::Command::new("run"))
             .try_get_matches_from(arguments)
             .ok()?;
         Self::from_arg_matches(&matches).ok()
+    }
+
+    /// The form that programs use: at most `--isolated`, and nothing that takes a value. It needs no
+    /// parser, and a parser costs a tenth of a world.
+    fn plain(arguments: &[OsString]) -> Option<Self> {
+        let end = arguments.iter().position(|argument| argument == "--")?;
+        let isolated = match &arguments[..end] {
+            [] => false,
+            [flag] if flag == "--isolated" => true,
+            _ => return None,
+        };
+        let argv = arguments[end + 1..].to_vec();
+        (!argv.is_empty()).then_some(Self {
+            policy: None,
+            isolated,
+            write: Vec::new(),
+            hide: Vec::new(),
+            no_net: false,
+            setenv: Vec::new(),
+            chdir: None,
+            record: false,
+            argv,
+        })
     }
 }
 

@@ -5,6 +5,10 @@
 //! at once if nothing was written, after a day otherwise, so that work can be rescued. What
 //! worlds need only while they run, temporary directories, the stages of replays and control
 //! groups, bears the name of its owner and is rubbish as soon as that has ended.
+//!
+//! A result that changed nothing is only put aside: taking its directories apart makes some disks
+//! work, and nobody should wait for that. Whoever runs the next command in a world does it while
+//! that runs.
 
 use std::fs;
 use std::io;
@@ -29,6 +33,9 @@ const NOW_AND_THEN: Duration = Duration::from_secs(3600);
 
 /// How long the writes of a world are kept whose owner died.
 pub const KEEP_ABANDONED: Duration = Duration::from_secs(24 * 3600);
+
+/// How much of what was put aside is removed while a command runs.
+const AT_ONCE: usize = 2;
 
 /// A directory without a readable description is left alone for this long: its world may just
 /// be being made.
@@ -225,6 +232,12 @@ pub fn collect(
         .filter(|l| l.verdict.is_rubbish())
         .collect();
     let mut done = Collected::default();
+    for dir in pending::aside(home) {
+        if let Err(error) = remove_path(&dir) {
+            let error = io_error("remove", &dir)(error);
+            done.failed.push((dir, error));
+        }
+    }
     let total = Some(rubbish.len() as u64);
     for (number, leftover) in rubbish.into_iter().enumerate() {
         let result = match leftover.pending {
@@ -261,14 +274,26 @@ pub fn discard(pending: &mut Pending) -> Result<(), DiscardError> {
     Ok(throw_away(pending)?)
 }
 
-/// Removes a result that changed nothing. Without its description, which goes before its own files,
-/// what a crash leaves of it is rubbish.
+/// Puts a result aside that changed nothing, or removes it where that is not possible. Without its
+/// description, which goes before its own files, what a crash leaves of it is rubbish.
 pub fn forget(pending: &mut Pending) -> Result<(), PendingError> {
     let _lock = pending.lock()?;
     remove_stores(pending)?;
+    if pending.put_aside().is_ok() {
+        return Ok(());
+    }
     let path = pending.dir().join(pending::META);
     remove_path(&path).map_err(io_error("remove", &path))?;
     remove_path(pending.dir()).map_err(io_error("remove", pending.dir()))
+}
+
+/// Removes some of what was put aside, while the caller waits for something else. Commands that ran
+/// side by side have left one each, so more than one goes at a time; what cannot be removed stays for
+/// [`collect`].
+pub(crate) fn sweep(home: &Path) {
+    for dir in pending::aside(home).into_iter().take(AT_ONCE) {
+        let _ = remove_path(&dir);
+    }
 }
 
 /// Throws a result away even if an apply of it is half done and can be neither finished nor

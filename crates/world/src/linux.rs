@@ -16,6 +16,7 @@ use crate::backend::{
     ExecRequest, ExecResult, Place, PolicyChange, Status, WorldBackend, WorldError, WorldHandle,
 };
 use crate::diff;
+use crate::gc;
 use crate::guard::ExecJudge;
 use crate::layout::Placement;
 use crate::limits::Group;
@@ -256,6 +257,7 @@ impl Linux {
         let begun = started.is_ok();
         let status = started.and_then(|(mut command, streams)| {
             carried = streams;
+            gc::sweep(&spec.substrate_home);
             let mut tap = |bytes: &[u8]| listen(request, bytes);
             let end = relay::run(
                 &|command, signal| live.init.signal(command, signal),

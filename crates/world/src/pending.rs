@@ -6,9 +6,10 @@
 //! write it out at once, and every isolated command would wait for that; a symlink is whole or
 //! not there, and has room on a full disk.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
@@ -24,6 +25,8 @@ use crate::wire;
 pub(crate) const META: &str = "meta.json";
 const EXIT: &str = "exit";
 const NO_EXIT: &str = "-";
+/// What the names of results start with that nobody needs any more. No id starts like this.
+const ASIDE: &str = ".aside-";
 /// Its being there says that the result was thrown away.
 pub(crate) const DISCARDED: &str = "discarded";
 
@@ -594,6 +597,15 @@ impl Pending {
         }
     }
 
+    /// Takes the result out of the list by another name, which is all that is left of it to be seen.
+    pub(crate) fn put_aside(&self) -> io::Result<()> {
+        fs::rename(
+            &self.dir,
+            self.dir
+                .with_file_name(format!("{ASIDE}{}", self.meta.world_id)),
+        )
+    }
+
     fn save(&mut self, durable: bool) -> Result<(), PendingError> {
         let text = serde_json::to_vec(&self.meta)
             .map_err(|e| io_error("describe", &self.dir)(e.into()))?;
@@ -636,7 +648,21 @@ pub fn worlds_dir(home: &Path) -> PathBuf {
     home.join("worlds")
 }
 
-/// The directories in a directory, sorted; none if it is not there.
+/// What was put aside and is still there.
+pub(crate) fn aside(home: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(worlds_dir(home)).into_iter().flatten();
+    entries
+        .flatten()
+        .filter(|entry| is_aside(&entry.file_name()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+fn is_aside(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(ASIDE.as_bytes())
+}
+
+/// The directories in a directory, sorted; none if it is not there. What was put aside counts as gone.
 pub(crate) fn dirs(dir: &Path) -> Result<Vec<PathBuf>, PendingError> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -646,7 +672,7 @@ pub(crate) fn dirs(dir: &Path) -> Result<Vec<PathBuf>, PendingError> {
     let mut found = Vec::new();
     for entry in entries {
         let entry = entry.map_err(io_error("list", dir))?;
-        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+        if entry.file_type().is_ok_and(|t| t.is_dir()) && !is_aside(&entry.file_name()) {
             found.push(entry.path());
         }
     }
@@ -728,7 +754,7 @@ fn now_on(dir: &Path) -> Result<(Moment, bool), PendingError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::os::unix::ffi::OsStringExt;
 
     fn new(world: &str, span: &str) -> NewPending {
         NewPending {
