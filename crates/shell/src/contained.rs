@@ -13,7 +13,9 @@ use substrate_policy::terms::{Mode, OnFinish, WorldSpec};
 use substrate_sys::supervise::Ending;
 use substrate_trace::{Completion, Event, FsDiff, Output, RateLimit, SpanInfo, WorldEvent};
 use substrate_world::apply::{self, ApplyOptions, Watch};
-use substrate_world::backend::{ExecRequest, ExecResult, Place, Status, WorldError};
+use substrate_world::backend::{
+    ExecRequest, ExecResult, Place, Status, WorldError, WorldHandle,
+};
 use substrate_world::linux::Linux;
 use substrate_world::patch::{self, ShowError, Totals};
 use substrate_world::pending::Pending;
@@ -132,7 +134,7 @@ pub fn run(
     let held = match again {
         _ if !result.pending => None,
         Some(earlier) => Pending::load(earlier.dir()).ok(),
-        None => Pending::find(&job.spec.substrate_home, &result.world.to_string()).ok(),
+        None => backend.take_held(WorldHandle { id: result.world }),
     };
     // A replay compares contents by this hash.
     let hashed = session.broker.details().trace.snapshot;
@@ -170,10 +172,13 @@ pub fn run(
         }
         if unchanged {
             let _ = gc::forget(&mut pending);
-        } else if job.isolated {
-            settle_result(session, job, &span, pending);
         } else {
-            settle_home(session, &span, job.spec, pending);
+            backend.see_off();
+            if job.isolated {
+                settle_result(session, job, &span, pending);
+            } else {
+                settle_home(session, &span, job.spec, pending);
+            }
         }
     }
     if job.isolated {

@@ -33,7 +33,8 @@ pub(crate) enum Kind {
     Starting = 15,
     /// About a command: it could not be started; `a` is the stage, `b` the errno.
     NotStarted = 16,
-    /// About a command: it ended with wait status `a`.
+    /// About a command: it ended with wait status `a`; `b` says whether it was the last process of
+    /// its world.
     Ended = 17,
     /// About a command: signal `a` stopped it.
     Stopped = 18,

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub use crate::child::{Need, Parameter, Slot, Stage, Step};
 use crate::control::{self, Kind, Message};
@@ -300,6 +300,7 @@ impl Init {
             pid: 0,
             terminal: None,
             events,
+            last: AtomicBool::new(false),
         })
     }
 
@@ -363,6 +364,8 @@ pub struct Command {
     pid: i32,
     terminal: Option<OwnedFd>,
     events: OwnedFd,
+    /// It has ended, and nothing was left in its world.
+    last: AtomicBool,
 }
 
 /// What happened to a command.
@@ -407,6 +410,12 @@ impl Command {
         self.pid
     }
 
+    /// Whether it has ended as the last process of its world but the first: nothing runs there any
+    /// more, and nothing will.
+    pub fn was_last(&self) -> bool {
+        self.last.load(Ordering::Relaxed)
+    }
+
     /// The master of its terminal, once.
     pub fn take_terminal(&mut self) -> Option<OwnedFd> {
         self.terminal.take()
@@ -435,6 +444,7 @@ impl Command {
             }
             Some(received) if received.message.kind == Kind::Ended => {
                 let status = received.message.a;
+                self.last.store(received.message.b != 0, Ordering::Relaxed);
                 if libc::WIFSIGNALED(status) {
                     End::Signaled(libc::WTERMSIG(status))
                 } else {

@@ -40,6 +40,8 @@ pub struct Linux {
     sessions: Mutex<Vec<Arc<Session>>>,
     /// Results of worlds that this backend made and that have ended.
     finished: Mutex<Vec<(WorldId, Pending)>>,
+    /// Worlds in which nothing runs any more, and which the kernel still takes apart.
+    leaving: Mutex<Vec<Live>>,
 }
 
 /// Whom a world is made for.
@@ -86,6 +88,7 @@ impl Linux {
             judge: None,
             sessions: Mutex::new(Vec::new()),
             finished: Mutex::new(Vec::new()),
+            leaving: Mutex::new(Vec::new()),
         }
     }
 
@@ -222,7 +225,13 @@ impl Linux {
         Some(finished.remove(at).1)
     }
 
-    /// Runs a command to its end, attending to something else meanwhile.
+    /// Waits until worlds whose commands have ended are gone from the kernel too.
+    pub fn see_off(&self) {
+        lock(&self.leaving).clear();
+    }
+
+    /// Runs a command to its end, attending to something else meanwhile. What it wrote is whole then,
+    /// but its world may still be mounted until [`Linux::see_off`].
     pub fn exec_beside(
         &self,
         place: Place<'_>,
@@ -247,9 +256,11 @@ impl Linux {
         again: Option<&Pending>,
         beside: Option<&mut Beside<'_>>,
     ) -> Result<ExecResult, WorldError> {
+        self.see_off();
         let signals = relay::take_signals().map_err(own("take over signals"))?;
         let mut live = self.make(spec, placement, For::Command(request), again)?;
         let mut carried = Carried::default();
+        let mut empty = false;
         let started = match live.first.take() {
             Some(asked) => asked.and_then(Asked::started),
             None => start(&live, request),
@@ -268,9 +279,10 @@ impl Linux {
                 beside,
             );
             let (end, ran_out) = end.map_err(own("wait for the command"))?;
+            empty = command.was_last();
             Ok((status_of(end, request, live.id)?, ran_out))
         });
-        end(&mut live)?;
+        end(&mut live, empty)?;
         live.enforced.degraded.extend(carried.finish());
         let report = live.network.as_mut().map(|network| network.finish());
         if let Some(pending) = live.pending.as_mut().filter(|_| again.is_none()) {
@@ -296,6 +308,7 @@ impl Linux {
         if let Some(pending) = live.pending.take() {
             lock(&self.finished).push((live.id, pending));
         }
+        lock(&self.leaving).push(live);
         Ok(result)
     }
 
@@ -329,7 +342,9 @@ impl WorldBackend for Linux {
     }
 
     fn exec(&self, place: Place<'_>, request: &ExecRequest) -> Result<ExecResult, WorldError> {
-        self.exec_beside(place, request, None)
+        let result = self.exec_beside(place, request, None);
+        self.see_off();
+        result
     }
 
     fn fs_diff(&self, world: WorldHandle) -> Result<FsDiff, WorldError> {
@@ -377,7 +392,7 @@ impl WorldBackend for Linux {
         let session = self.session(world)?;
         lock(&self.sessions).retain(|known| known.handle != world);
         let mut live = lock(&session.live);
-        end(&mut live)?;
+        end(&mut live, false)?;
         live.carried.finish();
         if let Some(network) = live.network.as_mut() {
             network.finish();
@@ -511,11 +526,15 @@ fn compare(now: &WorldSpec, next: &WorldSpec) -> PolicyChange {
     change
 }
 
-/// Ends a world. The end of the first process is the end of all others; only then is the result whole.
-fn end(live: &mut Live) -> Result<(), WorldError> {
+/// Ends a world. The end of the first process is the end of all others; only then is the result whole,
+/// unless nobody else was left: then there is nothing to wait for but the kernel's own work.
+fn end(live: &mut Live, empty: bool) -> Result<(), WorldError> {
     live.init.begin_end().map_err(own("end the world"))?;
     if let Some(network) = live.network.as_mut() {
         network.drain();
+    }
+    if empty {
+        return Ok(());
     }
     live.init.wait().map_err(own("end the world"))
 }
