@@ -298,7 +298,6 @@ fn build(
             no_overlay.extend(all.map(|path| (path, "overlays are switched off".to_owned())));
         }
         held = held::hold(&mut layout, pending, &host.mounts, maps.by, &no_overlay)?;
-        pending.begin().map_err(WorldError::from)?;
     }
     let mut enforced = Enforced {
         level: Level::Full,
@@ -404,7 +403,13 @@ fn build(
         prepared: None,
         asked: None,
     });
+    let mut described = Ok(());
+    let mut chores = || {
+        described = pending.as_mut().map_or(Ok(()), Pending::begin);
+        described.is_ok()
+    };
     let meanwhile = Meanwhile {
+        chores: Some(&mut chores),
         gate: open
             .as_mut()
             .map(|open| (ours.as_fd(), open as &mut dyn FnMut() -> bool)),
@@ -424,6 +429,7 @@ fn build(
             return Err(Box::new(Failed { error, label }));
         }
     };
+    described.map_err(WorldError::from)?;
     opened?;
     let first = first.and_then(|first| first.asked);
     let guard = guard(id, purpose, &mut launched, &mut enforced)?;
@@ -629,6 +635,9 @@ pub(crate) struct Beginning {
 
 /// What can be done while a world's first process takes its steps.
 pub(crate) struct Meanwhile<'a, 'b> {
+    /// What nothing inside waits for, and what has to be done before the command starts; false when
+    /// it must not.
+    pub chores: Option<&'a mut dyn FnMut() -> bool>,
     /// Opens the gate, once this descriptor has the network's sockets; false when that fails.
     pub gate: Option<(BorrowedFd<'a>, &'a mut dyn FnMut() -> bool)>,
     /// Starts the command that the world is made for.
@@ -705,6 +714,7 @@ pub(crate) fn launch_steps(
         label.is_some_and(|label| label.doing == HAND_OUT)
     };
     let launching = launch::begin(plan).map_err(failed)?;
+    let may_start = meanwhile.chores.take().is_none_or(|chores| chores());
     let (mut streams, mut listener) = (Vec::new(), None);
     let mut due = labels
         .iter()
@@ -736,7 +746,7 @@ pub(crate) fn launch_steps(
             if due == 0 && first.prepared.is_none() {
                 first.prepare(&streams);
             }
-            if first.prepared.is_some() && gate_works && meanwhile.gate.is_none() {
+            if first.prepared.is_some() && may_start && gate_works && meanwhile.gate.is_none() {
                 first.ask(&launching);
             }
         }

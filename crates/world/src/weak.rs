@@ -167,6 +167,7 @@ fn build(
         placement: purpose.placement,
     };
     let meanwhile = Meanwhile {
+        chores: None,
         gate: None,
         first: None,
     };
