@@ -8,8 +8,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
 
-use substrate_compiled::file::Parts;
+use substrate_compiled::file::{Parts, seal_time};
 use substrate_compiled::stamp;
 use substrate_policy::Policy;
 use substrate_policy::compile::{self, Inputs};
@@ -141,13 +142,27 @@ pub(crate) fn store(path: &Path, bytes: &[u8], home: &Home) -> io::Result<()> {
         .create_new(true)
         .mode(0o600)
         .open(&temporary)
-        .and_then(|mut file| file.write_all(bytes))
+        .and_then(|mut file| {
+            file.write_all(bytes)?;
+            seal(&file, bytes)
+        })
         .and_then(|()| fs::rename(&temporary, path));
     match written {
         Ok(()) => forget_others(path),
         Err(_) => drop(fs::remove_file(&temporary)),
     }
     written
+}
+
+/// Gives the file the time by which readers know that it is whole, once that is true even after a
+/// power failure.
+fn seal(file: &fs::File, bytes: &[u8]) -> io::Result<()> {
+    let Some((seconds, nanoseconds)) = seal_time(bytes) else {
+        return Ok(());
+    };
+    file.sync_data()?;
+    let since = Duration::new(seconds.unsigned_abs(), nanoseconds as u32);
+    file.set_modified(UNIX_EPOCH + since)
 }
 
 /// Removes what was compiled for the same choice of another home: this one was copied from it, or lies

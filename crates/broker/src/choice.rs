@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use substrate_compiled::file::checksum;
+use substrate_compiled::file::{Time, checksum};
 use substrate_policy::{Policy, policy::Bytes};
 use substrate_sys::flags::{O_CLOEXEC, O_NOFOLLOW};
 use substrate_sys::mmap::MappedFile;
@@ -66,17 +66,23 @@ impl Choice {
 /// Opens a compiled policy, if it is ours, whole and nobody else can change it. Whether it is still
 /// fresh is for the caller to ask.
 pub fn open_compiled(path: &Path) -> Option<Policy> {
-    let mapped: Bytes = Arc::new(MappedFile::open(&own_file(path)?).ok()?);
-    Policy::open(mapped).ok()
+    let (file, meta) = own_file(path)?;
+    let mapped: Bytes = Arc::new(MappedFile::open(&file, meta.len()).ok()?);
+    Policy::open_written_at(mapped, modified(&meta)).ok()
 }
 
 /// The same as a copy in memory, for whoever holds it for long: a mapping goes with the file's end.
 pub fn read_compiled(path: &Path) -> Option<Policy> {
-    let copied: Bytes = Arc::new(MappedFile::copy(&own_file(path)?).ok()?);
-    Policy::open(copied).ok()
+    let (file, meta) = own_file(path)?;
+    let copied: Bytes = Arc::new(MappedFile::copy(&file, meta.len()).ok()?);
+    Policy::open_written_at(copied, modified(&meta)).ok()
 }
 
-fn own_file(path: &Path) -> Option<fs::File> {
+fn modified(meta: &fs::Metadata) -> Time {
+    (meta.mtime(), meta.mtime_nsec())
+}
+
+fn own_file(path: &Path) -> Option<(fs::File, fs::Metadata)> {
     let file = fs::OpenOptions::new()
         .read(true)
         .custom_flags(O_NOFOLLOW | O_CLOEXEC)
@@ -86,7 +92,7 @@ fn own_file(path: &Path) -> Option<fs::File> {
     let ours = meta.uid() == substrate_sys::identity::user_id()
         && meta.mode() & 0o022 == 0
         && meta.is_file();
-    ours.then_some(file)
+    ours.then_some((file, meta))
 }
 
 /// Whether a text may be a policy's id.

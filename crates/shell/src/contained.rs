@@ -13,9 +13,7 @@ use substrate_policy::terms::{Mode, OnFinish, WorldSpec};
 use substrate_sys::supervise::Ending;
 use substrate_trace::{Completion, Event, FsDiff, Output, RateLimit, SpanInfo, WorldEvent};
 use substrate_world::apply::{self, ApplyOptions, Watch};
-use substrate_world::backend::{
-    ExecRequest, ExecResult, Place, Status, WorldError, WorldHandle,
-};
+use substrate_world::backend::{ExecRequest, ExecResult, Place, Status, WorldError, WorldHandle};
 use substrate_world::linux::Linux;
 use substrate_world::patch::{self, ShowError, Totals};
 use substrate_world::pending::Pending;
