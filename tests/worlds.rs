@@ -121,11 +121,20 @@ fn what_changes_nothing_leaves_nothing() {
     let output = isolated(&sandbox, &[], "cat file; touch x; rm x");
     assert_eq!(text(&output.stdout), "before\n");
     assert_eq!(text(&output.stderr), "");
-    let mut left = fs::read_dir(sandbox.home().join("worlds"))
-        .unwrap()
-        .flatten();
-    assert!(!left.any(|entry| entry.path().is_dir()));
+    let left = || -> Vec<PathBuf> {
+        let all = fs::read_dir(sandbox.home().join("worlds")).unwrap();
+        let dirs = all.flatten().map(|entry| entry.path());
+        dirs.filter(|path| path.is_dir()).collect()
+    };
+    // It is out of sight at once, and taken apart while the next command runs.
+    let first = left();
+    assert_eq!(first.len(), 1, "{first:?}");
     assert!(states(&sandbox).is_empty());
+    isolated(&sandbox, &[], "true");
+    let second = left();
+    assert!(second.len() == 1 && second != first, "{second:?}");
+    assert!(sandbox.run(["world", "gc"]).status.success());
+    assert_eq!(left(), Vec::<PathBuf>::new());
 }
 
 #[test]

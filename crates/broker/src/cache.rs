@@ -180,3 +180,41 @@ fn forget_others(path: &Path) {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+mod tests {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+
+    use super::*;
+
+    #[test]
+    fn a_stored_policy_has_its_time_until_somebody_writes() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home {
+            path: directory.path().join("home"),
+            user: directory.path().to_owned(),
+        };
+        let choice = Choice::Shipped("default");
+        let path = choice.cache_file(&home);
+        let bytes = make(&choice, &home).unwrap();
+        store(&path, &bytes, &home).unwrap();
+        let time = || {
+            let meta = fs::metadata(&path).unwrap();
+            (meta.mtime(), meta.mtime_nsec())
+        };
+        assert_eq!(seal_time(&bytes), Some(time()));
+        assert!(open_compiled(&path).unwrap().details().is_ok());
+
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let last = bytes.len() - 1;
+        file.write_at(&[!bytes[last]], last as u64).unwrap();
+        assert_ne!(seal_time(&bytes), Some(time()));
+        let damaged = open_compiled(&path).unwrap();
+        assert!(damaged.details().is_err(), "the change is noticed");
+
+        // A copy without the time is as good, only slower.
+        file.write_at(&bytes[last..], last as u64).unwrap();
+        assert!(open_compiled(&path).unwrap().details().is_ok());
+    }
+}

@@ -633,4 +633,32 @@ mod tests {
             .collect();
         assert_eq!(declared, NAMES);
     }
+
+    #[test]
+    fn the_plain_form_is_what_the_parser_makes_of_it() {
+        let words = |line: &str| -> Vec<OsString> { line.split(' ').map(OsString::from).collect() };
+        for line in [
+            "-- true",
+            "--isolated -- sh -c x",
+            "-- -- a",
+            "-- run --isolated",
+        ] {
+            let plain = RunArgs::plain(&words(line)).unwrap();
+            let full = [words("substrate run"), words(line)].concat();
+            let Command::Run(parsed) = Cli::parse_from(full).command else {
+                panic!("{line} is not a run");
+            };
+            assert_eq!(format!("{plain:?}"), format!("{parsed:?}"), "{line}");
+        }
+        for line in [
+            "--",
+            "true",
+            "--isolated --isolated -- true",
+            "--no-net -- true",
+            "--policy -- true",
+            "--help -- true",
+        ] {
+            assert!(RunArgs::plain(&words(line)).is_none(), "{line}");
+        }
+    }
 }

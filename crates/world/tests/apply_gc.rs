@@ -111,6 +111,31 @@ fn only_rubbish_is_removed() {
 }
 
 #[test]
+fn what_was_put_aside_is_seen_by_nobody_but_the_collector() {
+    let rig = Rig::new();
+    let aside = || {
+        let all = fs::read_dir(rig.home.join("worlds")).unwrap().flatten();
+        all.filter(|entry| entry.path().is_dir()).count()
+    };
+    for id in ["1", "2", "3"] {
+        let mut pending = rig.pending(id);
+        pending
+            .add_root(&rig.host, RootKind::Overlay, false)
+            .unwrap();
+        pending.begin().unwrap();
+        pending.finish(Some(0)).unwrap();
+        gc::forget(&mut pending).unwrap();
+        assert_eq!(verdict(&rig, id), None);
+        assert!(Pending::find(&rig.home, &format!("wld_{id}")).is_err());
+        assert!(!pending.dir().exists());
+    }
+    assert_eq!(Pending::list(&rig.home).unwrap().len(), 0);
+    assert_eq!(aside(), 3);
+    assert_eq!(collect(&rig), [""; 0]);
+    assert_eq!(aside(), 0);
+}
+
+#[test]
 fn an_abandoned_world_is_kept_for_a_day() {
     let rig = Rig::new();
     let mut dead = rig.pending("1");

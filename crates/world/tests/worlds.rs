@@ -19,7 +19,7 @@ use substrate_policy::terms::{HomeMode, HostPattern, HostRule, Mode, PathPattern
 use substrate_trace::Level;
 use substrate_world::apply::{ApplyOptions, Watch};
 use substrate_world::backend::{
-    ExecRequest, ExecResult, Place, Status, Stdio, WorldBackend, WorldError,
+    ExecRequest, ExecResult, Place, Status, Stdio, WorldBackend, WorldError, WorldHandle,
 };
 use substrate_world::guard::{ExecJudge, ExecVerdict, ProgramStart};
 use substrate_world::linux::Linux;
@@ -289,6 +289,65 @@ fn bytes_arrive_as_bytes_and_scripts_without_a_head_run() {
     let mut said = Vec::new();
     reader.read_to_end(&mut said).unwrap();
     assert_eq!(said, [b"one|", odd.as_bytes(), b"|"].concat());
+}
+
+#[test]
+fn a_result_is_whole_though_somebody_was_still_writing() {
+    if !common::worlds_work("a_result_is_whole_though_somebody_was_still_writing") {
+        return;
+    }
+    let rig = Rig::new();
+    let backend = Linux::new(Options::default());
+    let writers = "for i in 1 2 3 4 5 6 7 8; do setsid sh -c 'while :; do echo x >> grows; done' & done; sleep 0.05";
+    let busy = format!("echo x > grows; {writers}");
+    for (line, daemon) in [(busy.as_str(), true), ("echo x > grows", false)] {
+        let (stdio, _reader) = collecting();
+        let request = ExecRequest {
+            stdio,
+            ..rig.shell(line)
+        };
+        // The world may still be there now, but nothing may run in it.
+        let result = backend.exec_beside(Place::Fresh(&rig.spec), &request, None);
+        let world = WorldHandle {
+            id: result.unwrap().world,
+        };
+        let held = backend.take_held(world).unwrap();
+        let mut roots = held.meta().roots.iter();
+        let root = roots.find(|root| root.target == rig.project).unwrap();
+        let written = || fs::metadata(root.upper.join("grows")).unwrap().len();
+        let before = written();
+        assert!(before >= 2 && (before > 2) == daemon, "{line}: {before}");
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(written(), before, "{line}");
+        backend.see_off();
+    }
+}
+
+#[test]
+fn a_world_knows_whether_somebody_is_left_in_it() {
+    if !common::worlds_work("a_world_knows_whether_somebody_is_left_in_it") {
+        return;
+    }
+    let rig = Rig::new();
+    let backend = Linux::new(Options::default());
+    let world = backend.ensure_session(&rig.spec).unwrap();
+    for (line, last) in [
+        ("true", true),
+        ("sh -c true & wait", true),
+        ("setsid sleep 60 &", false),
+        ("true", false),
+    ] {
+        let (stdio, _reader) = collecting();
+        let request = ExecRequest {
+            stdio,
+            ..rig.shell(line)
+        };
+        let mut command = backend.spawn(world, &request).unwrap();
+        command.await_start().unwrap();
+        command.wait().unwrap();
+        assert_eq!(command.was_last(), last, "{line}");
+    }
+    backend.end(world).unwrap();
 }
 
 #[test]
