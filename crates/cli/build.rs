@@ -64,10 +64,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let musl = format!("{arch}-unknown-linux-musl");
     let sysroot = PathBuf::from(output(rustc().args(["--print", "sysroot"]))?).join("lib/rustlib");
     // rustup lists there what it has installed: a target that comes later is used from then on.
-    println!(
-        "cargo::rerun-if-changed={}",
-        sysroot.join("components").display()
-    );
+    let installed = sysroot.join("components");
+    if installed.exists() {
+        println!("cargo::rerun-if-changed={}", installed.display());
+    }
     let libraries = sysroot.join(&musl).join("lib");
     let (target, flags) = if libraries.is_dir() {
         let linker = sysroot.join(variable("HOST")?).join("bin/gcc-ld");

@@ -8,9 +8,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, UNIX_EPOCH};
 
-use substrate_compiled::file::{Parts, seal_time};
+use substrate_compiled::file::Parts;
 use substrate_compiled::stamp;
 use substrate_policy::Policy;
 use substrate_policy::compile::{self, Inputs};
@@ -142,27 +141,13 @@ pub(crate) fn store(path: &Path, bytes: &[u8], home: &Home) -> io::Result<()> {
         .create_new(true)
         .mode(0o600)
         .open(&temporary)
-        .and_then(|mut file| {
-            file.write_all(bytes)?;
-            seal(&file, bytes)
-        })
+        .and_then(|mut file| file.write_all(bytes))
         .and_then(|()| fs::rename(&temporary, path));
     match written {
         Ok(()) => forget_others(path),
         Err(_) => drop(fs::remove_file(&temporary)),
     }
     written
-}
-
-/// Gives the file the time by which readers know that it is whole, once that is true even after a
-/// power failure.
-fn seal(file: &fs::File, bytes: &[u8]) -> io::Result<()> {
-    let Some((seconds, nanoseconds)) = seal_time(bytes) else {
-        return Ok(());
-    };
-    file.sync_data()?;
-    let since = Duration::new(seconds.unsigned_abs(), nanoseconds as u32);
-    file.set_modified(UNIX_EPOCH + since)
 }
 
 /// Removes what was compiled for the same choice of another home: this one was copied from it, or lies
@@ -178,43 +163,5 @@ fn forget_others(path: &Path) {
         if whole && other != path && choice(&other) == Some(own.clone()) {
             let _ = fs::remove_file(other);
         }
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
-mod tests {
-    use std::os::unix::fs::{FileExt, MetadataExt};
-
-    use super::*;
-
-    #[test]
-    fn a_stored_policy_has_its_time_until_somebody_writes() {
-        let directory = tempfile::tempdir().unwrap();
-        let home = Home {
-            path: directory.path().join("home"),
-            user: directory.path().to_owned(),
-        };
-        let choice = Choice::Shipped("default");
-        let path = choice.cache_file(&home);
-        let bytes = make(&choice, &home).unwrap();
-        store(&path, &bytes, &home).unwrap();
-        let time = || {
-            let meta = fs::metadata(&path).unwrap();
-            (meta.mtime(), meta.mtime_nsec())
-        };
-        assert_eq!(seal_time(&bytes), Some(time()));
-        assert!(open_compiled(&path).unwrap().details().is_ok());
-
-        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
-        let last = bytes.len() - 1;
-        file.write_at(&[!bytes[last]], last as u64).unwrap();
-        assert_ne!(seal_time(&bytes), Some(time()));
-        let damaged = open_compiled(&path).unwrap();
-        assert!(damaged.details().is_err(), "the change is noticed");
-
-        // A copy without the time is as good, only slower.
-        file.write_at(&bytes[last..], last as u64).unwrap();
-        assert!(open_compiled(&path).unwrap().details().is_ok());
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use substrate_compiled::file::{Time, checksum};
+use substrate_compiled::file::checksum;
 use substrate_policy::{Policy, policy::Bytes};
 use substrate_sys::flags::{O_CLOEXEC, O_NOFOLLOW};
 use substrate_sys::mmap::MappedFile;
@@ -68,18 +68,14 @@ impl Choice {
 pub fn open_compiled(path: &Path) -> Option<Policy> {
     let (file, meta) = own_file(path)?;
     let mapped: Bytes = Arc::new(MappedFile::open(&file, meta.len()).ok()?);
-    Policy::open_written_at(mapped, modified(&meta)).ok()
+    Policy::open(mapped).ok()
 }
 
 /// The same as a copy in memory, for whoever holds it for long: a mapping goes with the file's end.
 pub fn read_compiled(path: &Path) -> Option<Policy> {
     let (file, meta) = own_file(path)?;
     let copied: Bytes = Arc::new(MappedFile::copy(&file, meta.len()).ok()?);
-    Policy::open_written_at(copied, modified(&meta)).ok()
-}
-
-fn modified(meta: &fs::Metadata) -> Time {
-    (meta.mtime(), meta.mtime_nsec())
+    Policy::open(copied).ok()
 }
 
 fn own_file(path: &Path) -> Option<(fs::File, fs::Metadata)> {

@@ -1,6 +1,5 @@
 //! The file that holds a compiled policy: a header, then sections, each with its own checksum, so
-//! that a reader pays only for the sections it uses, and for no checksum while the file's own time
-//! says that nobody has written to it since it was whole.
+//! that a reader pays only for the sections it uses.
 
 use crate::codec::{Decoder, Encoder};
 
@@ -54,21 +53,6 @@ pub enum Reject {
 #[derive(Debug, Clone)]
 pub struct Compiled<B> {
     bytes: B,
-    /// Its file has not been written to since it was whole, so nothing needs to be summed up.
-    sealed: bool,
-}
-
-/// When a file was last written to: seconds and nanoseconds.
-pub type Time = (i64, i64);
-
-/// The time that the file of a compiled policy gets once all of it is on the disk. It follows from the
-/// checksums of all sections, and goes with the first byte that is written later.
-pub fn seal_time(bytes: &[u8]) -> Option<Time> {
-    let sum = checksum(bytes.get(..HEADER)?);
-    // Some moment between 2001 and 2035, which every file system can keep.
-    let seconds = 1_000_000_000 + (sum & 0x3FFF_FFFF);
-    let nanoseconds = (sum >> 32) % 1_000_000_000;
-    Some((seconds as i64, nanoseconds as i64))
 }
 
 impl<B: AsRef<[u8]>> Compiled<B> {
@@ -81,10 +65,7 @@ impl<B: AsRef<[u8]>> Compiled<B> {
         }
         let total = all.len();
         let inside = |entry: Entry| entry.range(total).is_some();
-        let this = Self {
-            bytes,
-            sealed: false,
-        };
+        let this = Self { bytes };
         if Section::ALL
             .into_iter()
             .all(|section| this.entry(section).is_some_and(inside))
@@ -95,12 +76,6 @@ impl<B: AsRef<[u8]>> Compiled<B> {
         }
     }
 
-    /// Believes the time of the file that the bytes came from.
-    pub fn with_time(mut self, modified: Time) -> Self {
-        self.sealed = seal_time(self.bytes.as_ref()) == Some(modified);
-        self
-    }
-
     /// All of it.
     pub fn bytes(&self) -> &B {
         &self.bytes
@@ -109,7 +84,7 @@ impl<B: AsRef<[u8]>> Compiled<B> {
     /// The bytes of a section, after its checksum was found right.
     pub fn section(&self, section: Section) -> Result<&[u8], Reject> {
         let (bytes, sum) = self.unchecked(section)?;
-        if self.sealed || checksum(bytes) == sum {
+        if checksum(bytes) == sum {
             Ok(bytes)
         } else {
             Err(Reject::Damaged)
@@ -128,22 +103,9 @@ impl<B: AsRef<[u8]>> Compiled<B> {
         let (buckets, _) = self.unchecked(Section::ToolIndex)?;
         let at = bucket(name) * PLACE;
         let place = buckets.get(at..at + PLACE).ok_or(Reject::Damaged)?;
-        match find_sorted(self.placed(tools, place)?, name).ok_or(Reject::Damaged)? {
-            Some(place) => self.placed(tools, place).map(Some),
+        match find_sorted(placed(tools, place)?, name).ok_or(Reject::Damaged)? {
+            Some(place) => placed(tools, place).map(Some),
             None => Ok(None),
-        }
-    }
-
-    /// The bytes at a place, after their checksum was found right.
-    fn placed<'a>(&self, all: &'a [u8], place: &[u8]) -> Result<&'a [u8], Reject> {
-        let mut place = Decoder::new(place);
-        let read = (|| Some((place.u32()?, place.u32()?, place.u64()?)))();
-        let (offset, length, sum) = read.ok_or(Reject::Damaged)?;
-        let bytes = slice(all, offset, length).ok_or(Reject::Damaged)?;
-        if self.sealed || checksum(bytes) == sum {
-            Ok(bytes)
-        } else {
-            Err(Reject::Damaged)
         }
     }
 
@@ -275,6 +237,19 @@ fn put(to: &mut Encoder, bytes: &[u8]) -> Vec<u8> {
     place.u64(checksum(bytes));
     to.raw(bytes);
     place.finish()
+}
+
+/// The bytes at a place, after their checksum was found right.
+fn placed<'a>(all: &'a [u8], place: &[u8]) -> Result<&'a [u8], Reject> {
+    let mut place = Decoder::new(place);
+    let read = (|| Some((place.u32()?, place.u32()?, place.u64()?)))();
+    let (offset, length, sum) = read.ok_or(Reject::Damaged)?;
+    let bytes = slice(all, offset, length).ok_or(Reject::Damaged)?;
+    if checksum(bytes) == sum {
+        Ok(bytes)
+    } else {
+        Err(Reject::Damaged)
+    }
 }
 
 /// A table of byte-string keys that is searched without being decoded: count, offsets, entries.
@@ -417,25 +392,6 @@ mod tests {
                 assert!(found.is_err() || found == Ok(model), "byte {at}: {name:?}");
             }
         }
-    }
-
-    #[test]
-    fn a_time_is_believed_only_while_it_is_the_files_own() {
-        let mut bytes = sample();
-        let time = seal_time(&bytes).unwrap();
-        // Garbage where nobody looks twice while the time is right: that is what the time is for.
-        let last = bytes.len() - 1;
-        bytes[last] ^= 1;
-        let file = |time| Compiled::open(bytes.clone()).unwrap().with_time(time);
-        assert!(file(time).section(Section::Full).is_ok());
-        for other in [(time.0 + 1, time.1), (time.0, time.1 ^ 1), (0, 0)] {
-            assert_eq!(file(other).section(Section::Full), Err(Reject::Damaged));
-        }
-        // The header says what the time must be.
-        let mut other = sample();
-        other[HEADER - 1] ^= 1;
-        assert_ne!(seal_time(&other), Some(time));
-        assert_eq!(seal_time(b"short"), None);
     }
 
     #[test]

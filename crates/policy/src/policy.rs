@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 use substrate_command::codec::{Packed, decode_part};
 use substrate_command::{Models, Tool};
 use substrate_compiled::codec::Decoder;
-use substrate_compiled::file::Time;
 use substrate_compiled::rules::RuleTable;
 use substrate_compiled::{Compiled, Reject, Section};
 
@@ -87,15 +86,7 @@ impl std::fmt::Debug for Policy {
 impl Policy {
     /// Opens a compiled policy; whatever is wrong with the bytes, the answer is a refusal.
     pub fn open(bytes: Bytes) -> Result<Self, Reject> {
-        Self::from_file(Compiled::open(Shared(bytes))?)
-    }
-
-    /// The same for the bytes of a file that was last written to at this time.
-    pub fn open_written_at(bytes: Bytes, modified: Time) -> Result<Self, Reject> {
-        Self::from_file(Compiled::open(Shared(bytes))?.with_time(modified))
-    }
-
-    fn from_file(file: Compiled<Shared>) -> Result<Self, Reject> {
+        let file = Compiled::open(Shared(bytes))?;
         let settings = Settings::get(&mut Decoder::new(file.section(Section::Settings)?))
             .ok_or(Reject::Damaged)?;
         RuleTable::open(file.section(Section::Rules)?).ok_or(Reject::Damaged)?;

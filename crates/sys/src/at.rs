@@ -356,9 +356,12 @@ pub fn set_mtime(dir: impl AsFd, name: impl AsRef<OsStr>, mtime: (i64, u32)) -> 
 /// within one. `None` where the kernel does not say.
 pub fn mount_id(fd: impl AsFd) -> Option<u64> {
     let mut out = MaybeUninit::<libc::statx>::uninit();
+    // By number: std names the C library's function as one that may be missing, and in a static
+    // binary it then is.
     // SAFETY: the empty name is a C string and `out` a writable statx, both live through the call.
     let rc = unsafe {
-        libc::statx(
+        libc::syscall(
+            libc::SYS_statx,
             raw(&fd),
             c"".as_ptr(),
             libc::AT_EMPTY_PATH,
@@ -366,7 +369,9 @@ pub fn mount_id(fd: impl AsFd) -> Option<u64> {
             out.as_mut_ptr(),
         )
     };
-    check(rc).ok()?;
+    if rc != 0 {
+        return None;
+    }
     // SAFETY: the call succeeded, so the kernel has filled the whole struct.
     let statx = unsafe { out.assume_init() };
     (statx.stx_mask & libc::STATX_MNT_ID != 0).then_some(statx.stx_mnt_id)

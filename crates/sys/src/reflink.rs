@@ -21,15 +21,17 @@ pub fn clone_whole(from: impl AsFd, to: impl AsFd) -> io::Result<()> {
 pub fn copy_range(from: impl AsFd, to: impl AsFd, offset: u64, length: u64) -> io::Result<u64> {
     let mut source = offset.cast_signed();
     let mut target = source;
+    // By number, as in `at::mount_id`.
     // SAFETY: both offsets are live and writable, and both descriptors stay open through the call.
     let n = unsafe {
-        libc::copy_file_range(
+        libc::syscall(
+            libc::SYS_copy_file_range,
             from.as_fd().as_raw_fd(),
-            &mut source,
+            &raw mut source,
             to.as_fd().as_raw_fd(),
-            &mut target,
+            &raw mut target,
             usize::try_from(length.min(1 << 30)).unwrap_or(1 << 30),
-            0,
+            0_u32,
         )
     };
     u64::try_from(n).map_err(|_| io::Error::last_os_error())

@@ -274,12 +274,13 @@ pub fn discard(pending: &mut Pending) -> Result<(), DiscardError> {
     Ok(throw_away(pending)?)
 }
 
-/// Puts a result aside that changed nothing, or removes it where that is not possible. Without its
-/// description, which goes before its own files, what a crash leaves of it is rubbish.
+/// Puts a result aside that changed nothing, or removes it where that is not possible. Files that were
+/// opened for writing and left as they were lie in it as copies; those take room, and go at once.
+/// Without its description, which goes before its own files, what a crash leaves of it is rubbish.
 pub fn forget(pending: &mut Pending) -> Result<(), PendingError> {
     let _lock = pending.lock()?;
     remove_stores(pending)?;
-    if pending.put_aside().is_ok() {
+    if wrote_nothing(pending) && pending.put_aside().is_ok() {
         return Ok(());
     }
     let path = pending.dir().join(pending::META);
@@ -288,12 +289,19 @@ pub fn forget(pending: &mut Pending) -> Result<(), PendingError> {
 }
 
 /// Removes some of what was put aside, while the caller waits for something else. Commands that ran
-/// side by side have left one each, so more than one goes at a time; what cannot be removed stays for
-/// [`collect`].
+/// side by side have left one result each, so more than one goes at a time; each is taken by whoever
+/// renames it first. What cannot be removed stays for [`collect`].
 pub(crate) fn sweep(home: &Path) {
-    for dir in pending::aside(home).into_iter().take(AT_ONCE) {
-        let _ = remove_path(&dir);
-    }
+    let mine = |dir: &PathBuf| {
+        let name = dir.file_name().unwrap_or_default().to_string_lossy();
+        let mine = dir.with_file_name(format!("{name}~{}", std::process::id()));
+        fs::rename(dir, &mine).is_ok().then_some(mine)
+    };
+    let taken = pending::aside(home)
+        .into_iter()
+        .filter_map(|dir| mine(&dir));
+    let removed = taken.filter(|dir| remove_path(dir).is_ok());
+    removed.take(AT_ONCE).for_each(drop);
 }
 
 /// Throws a result away even if an apply of it is half done and can be neither finished nor

@@ -21,7 +21,7 @@ pub(crate) fn remove(dir: impl AsFd, name: &OsStr) -> io::Result<()> {
     }
     let mut trail = Trail::new(dir.try_clone_to_owned()?);
     let mut open: Vec<(OsString, Vec<OsString>)> = Vec::new();
-    enter(&mut trail, &mut open, name.to_owned(), &entry)?;
+    gone(enter(&mut trail, &mut open, name.to_owned(), &entry))?;
     while let Some((_, rest)) = open.last_mut() {
         let here = trail.here()?;
         let Some(name) = rest.pop() else {
@@ -37,7 +37,8 @@ pub(crate) fn remove(dir: impl AsFd, name: &OsStr) -> io::Result<()> {
             Some(child) if child.dev != entry.dev => {
                 return Err(io::ErrorKind::CrossesDevices.into());
             }
-            Some(child) => enter(&mut trail, &mut open, name, &child)?,
+            // Somebody else may be removing the same tree.
+            Some(child) => gone(enter(&mut trail, &mut open, name, &child))?,
         }
     }
     Ok(())
@@ -55,7 +56,13 @@ fn enter(
         at::chmod(&here, &name, entry.mode | 0o700)?;
     }
     trail.enter(&name)?;
-    let names = getdents::read_dir(trail.here()?)?;
+    let names = match getdents::read_dir(trail.here()?) {
+        Ok(names) => names,
+        Err(error) => {
+            trail.leave();
+            return Err(error);
+        }
+    };
     open.push((name, names.into_iter().map(|(name, _)| name).collect()));
     Ok(())
 }
@@ -109,5 +116,24 @@ mod tests {
         assert!(kept.join("f").exists());
         remove_path(&top).unwrap();
         remove_path(&dir.path().join("no/such")).unwrap();
+    }
+
+    #[test]
+    fn two_may_remove_the_same_tree() {
+        let dir = tempfile::tempdir().unwrap();
+        for round in 0..20 {
+            let top = dir.path().join(format!("top{round}"));
+            for n in 0..60 {
+                fs::create_dir_all(top.join(format!("a{n}/b/c"))).unwrap();
+                fs::write(top.join(format!("a{n}/b/f")), "x").unwrap();
+            }
+            std::thread::scope(|scope| {
+                let both: Vec<_> = (0..2).map(|_| scope.spawn(|| remove_path(&top))).collect();
+                for one in both {
+                    one.join().unwrap().unwrap();
+                }
+            });
+            assert!(!top.exists());
+        }
     }
 }

@@ -133,6 +133,17 @@ fn what_was_put_aside_is_seen_by_nobody_but_the_collector() {
     assert_eq!(aside(), 3);
     assert_eq!(collect(&rig), [""; 0]);
     assert_eq!(aside(), 0);
+
+    // Copies of files that were opened and left as they were take room, and go at once.
+    let mut pending = rig.pending("4");
+    let paths = pending
+        .add_root(&rig.host, RootKind::Overlay, false)
+        .unwrap();
+    fs::write(paths.upper.join("copy"), "x").unwrap();
+    pending.begin().unwrap();
+    pending.finish(Some(0)).unwrap();
+    gc::forget(&mut pending).unwrap();
+    assert_eq!(aside(), 0);
 }
 
 #[test]

@@ -85,8 +85,8 @@ fn settle_worlds(
     waiting: &[&Leftover],
 ) -> Result<bool, Failure> {
     let done = gc::collect(&home.path, Duration::ZERO, &mut |_| true).map_err(failed)?;
-    for (path, error) in &done.failed {
-        out::print(&format!("cannot remove {}: {error}\n", path.display()))?;
+    for (_, error) in &done.failed {
+        out::print(&format!("{error}\n"))?;
     }
     let mut kept = !done.failed.is_empty();
     if !waiting.is_empty() {

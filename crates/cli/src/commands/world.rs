@@ -285,8 +285,8 @@ fn collect(home: &Home, as_json: bool) -> Result<(), Failure> {
         ))?;
     } else {
         let mut text = format!("{} removed\n", done.removed.len());
-        for (path, error) in &done.failed {
-            text.push_str(&format!("cannot remove {}: {error}\n", path.display()));
+        for (_, error) in &done.failed {
+            text.push_str(&format!("{error}\n"));
         }
         out::print(&text)?;
     }
