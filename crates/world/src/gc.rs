@@ -294,6 +294,8 @@ pub fn forget(pending: &mut Pending) -> Result<(), PendingError> {
 pub(crate) fn sweep(home: &Path) {
     let mine = |dir: &PathBuf| {
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
+        // Who took it before may have died over it.
+        let name = name.split('~').next().unwrap_or_default();
         let mine = dir.with_file_name(format!("{name}~{}", std::process::id()));
         fs::rename(dir, &mine).is_ok().then_some(mine)
     };
