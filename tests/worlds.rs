@@ -142,6 +142,28 @@ fn what_changes_nothing_leaves_nothing() {
 }
 
 #[test]
+fn what_was_applied_last_is_undone_as_the_message_says() {
+    let Some(sandbox) = sandbox("what_was_applied_last_is_undone_as_the_message_says") else {
+        return;
+    };
+    let file = sandbox.project().join("file");
+    let none = sandbox.run(["world", "undo"]);
+    assert_eq!(none.status.code(), Some(1), "{}", text(&none.stderr));
+    isolated(&sandbox, &[], "echo after > file");
+    let applied = text(&sandbox.run(["world", "apply", "-"]).stdout);
+    assert_eq!(
+        applied,
+        "1 change applied; `substrate world undo` brings the old state back\n"
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap(), "after\n");
+    // A newer result, of which nothing was applied.
+    isolated(&sandbox, &[], "echo other > other");
+    let undone = sandbox.run(["world", "undo"]);
+    assert_eq!(text(&undone.stdout), "1 change undone\n");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "before\n");
+}
+
+#[test]
 fn wishes_are_granted_and_slips_are_named() {
     let Some(sandbox) = sandbox("wishes_are_granted_and_slips_are_named") else {
         return;

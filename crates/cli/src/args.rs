@@ -425,8 +425,8 @@ pub enum WorldCommand {
     },
     /// Bring back what the last apply changed
     Undo {
-        /// Its span or world: an id, a part of it, or `-` for the newest
-        result: String,
+        /// Its span or world: an id, a part of it, or `-` for the newest; without one, what was applied last
+        result: Option<String>,
         /// Also where the host changed since
         #[arg(long)]
         force: bool,

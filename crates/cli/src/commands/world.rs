@@ -1,5 +1,6 @@
 //! `substrate world`: what isolated commands left, and what this machine gives to worlds.
 
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -45,7 +46,7 @@ pub fn run(command: &WorldCommand) -> Result<Ending, Failure> {
             };
             apply(&home, result, &options, *dry_run)
         }
-        WorldCommand::Undo { result, force } => undo(&home, result, *force),
+        WorldCommand::Undo { result, force } => undo(&home, result.as_deref(), *force),
         WorldCommand::Discard { result, force } => discard(&home, result, *force),
         WorldCommand::Gc { json } => collect(&home, *json),
     };
@@ -206,7 +207,7 @@ fn apply(home: &Home, result: &str, options: &ApplyOptions, dry_run: bool) -> Re
                 conflict.as_str()
             ));
         }
-        text.push_str(&format!("{} changes would be applied\n", check.changes));
+        text.push_str(&format!("{} would be applied\n", changes(check.changes)));
         return Ok(out::print(&text)?);
     }
     apply::resume(&mut pending, &mut Watch::new(&mut tell)).map_err(missing)?;
@@ -223,8 +224,8 @@ fn apply(home: &Home, result: &str, options: &ApplyOptions, dry_run: bool) -> Re
         Ok(applied) => {
             let undo = "`substrate world undo` brings the old state back";
             text.push_str(&format!(
-                "{} changes applied; {undo}\n",
-                applied.check.changes
+                "{} applied; {undo}\n",
+                changes(applied.check.changes)
             ));
             Ok(out::print(&text)?)
         }
@@ -244,13 +245,34 @@ fn apply(home: &Home, result: &str, options: &ApplyOptions, dry_run: bool) -> Re
     }
 }
 
-fn undo(home: &Home, result: &str, force: bool) -> Result<(), Failure> {
-    let mut pending = find(home, result)?;
+fn changes(count: u64) -> String {
+    match count {
+        1 => "1 change".to_owned(),
+        _ => format!("{count} changes"),
+    }
+}
+
+/// The result of which something was applied last; each apply writes its description anew.
+fn applied_last(home: &Home) -> Result<Pending, Failure> {
+    let written = |pending: &Pending| fs::metadata(pending.dir().join("meta.json"))?.modified();
+    Pending::list(&home.path)
+        .map_err(missing)?
+        .into_iter()
+        .filter(|pending| pending.meta().applies > 0)
+        .max_by_key(|pending| written(pending).ok())
+        .ok_or_else(|| Failure::Missing("nothing was applied that could be undone".to_owned()))
+}
+
+fn undo(home: &Home, result: Option<&str>, force: bool) -> Result<(), Failure> {
+    let mut pending = match result {
+        Some(result) => find(home, result)?,
+        None => applied_last(home)?,
+    };
     let mut meter = Meter::default();
     let mut tell = |now| meter.tell(now);
     let count = apply::undo(&mut pending, force, &mut Watch::new(&mut tell)).map_err(missing)?;
     drop(meter);
-    Ok(out::print(&format!("{count} changes undone\n"))?)
+    Ok(out::print(&format!("{} undone\n", changes(count)))?)
 }
 
 fn discard(home: &Home, result: &str, force: bool) -> Result<(), Failure> {
