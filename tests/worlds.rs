@@ -161,6 +161,33 @@ fn what_was_applied_last_is_undone_as_the_message_says() {
     let undone = sandbox.run(["world", "undo"]);
     assert_eq!(text(&undone.stdout), "1 change undone\n");
     assert_eq!(fs::read_to_string(&file).unwrap(), "before\n");
+
+    // Of one result a part, of another all, of the first the rest; back again in that order.
+    let project = sandbox.project();
+    isolated(&sandbox, &[], "echo 1 > one; echo 3 > three");
+    let first = newest(&sandbox);
+    let apply = |id: &str, path: &str| {
+        let path = project.join(path);
+        let applied = sandbox.run(["world", "apply", id, path.to_str().unwrap()]);
+        assert!(applied.status.success(), "{}", text(&applied.stderr));
+    };
+    apply(&first, "one");
+    isolated(&sandbox, &[], "echo 2 > two");
+    apply(&newest(&sandbox), "two");
+    apply(&first, "three");
+    for gone in ["three", "two", "one"] {
+        assert!(project.join(gone).exists(), "{gone}");
+        assert!(sandbox.run(["world", "undo"]).status.success());
+        assert!(!project.join(gone).exists(), "{gone}");
+    }
+}
+
+/// The id of the newest result.
+fn newest(sandbox: &Sandbox) -> String {
+    let status = text(&sandbox.run(["world", "status", "--json"]).stdout);
+    let rows: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let last = rows.as_array().unwrap().last().unwrap();
+    last["world"].as_str().unwrap().to_owned()
 }
 
 #[test]

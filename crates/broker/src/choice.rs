@@ -66,19 +66,17 @@ impl Choice {
 /// Opens a compiled policy, if it is ours, whole and nobody else can change it. Whether it is still
 /// fresh is for the caller to ask.
 pub fn open_compiled(path: &Path) -> Option<Policy> {
-    let (file, meta) = own_file(path)?;
-    let mapped: Bytes = Arc::new(MappedFile::open(&file, meta.len()).ok()?);
+    let mapped: Bytes = Arc::new(MappedFile::open(&own_file(path)?).ok()?);
     Policy::open(mapped).ok()
 }
 
 /// The same as a copy in memory, for whoever holds it for long: a mapping goes with the file's end.
 pub fn read_compiled(path: &Path) -> Option<Policy> {
-    let (file, meta) = own_file(path)?;
-    let copied: Bytes = Arc::new(MappedFile::copy(&file, meta.len()).ok()?);
+    let copied: Bytes = Arc::new(MappedFile::copy(&own_file(path)?).ok()?);
     Policy::open(copied).ok()
 }
 
-fn own_file(path: &Path) -> Option<(fs::File, fs::Metadata)> {
+fn own_file(path: &Path) -> Option<fs::File> {
     let file = fs::OpenOptions::new()
         .read(true)
         .custom_flags(O_NOFOLLOW | O_CLOEXEC)
@@ -88,7 +86,7 @@ fn own_file(path: &Path) -> Option<(fs::File, fs::Metadata)> {
     let ours = meta.uid() == substrate_sys::identity::user_id()
         && meta.mode() & 0o022 == 0
         && meta.is_file();
-    ours.then_some((file, meta))
+    ours.then_some(file)
 }
 
 /// Whether a text may be a policy's id.

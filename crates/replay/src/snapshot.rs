@@ -121,8 +121,7 @@ pub fn take(store: &mut Store, root: &Path, limits: &Limits) -> Result<Taken, Sn
     }
     let cache_path = store.cache_path(root);
     // A cache that cannot be understood is an empty one. Whoever writes one replaces the file.
-    let mapped = fs::File::open(&cache_path)
-        .and_then(|file| MappedFile::open(&file, file.metadata()?.len()));
+    let mapped = fs::File::open(&cache_path).and_then(|file| MappedFile::open(&file));
     let cache = mapped.as_ref().map_or(&[][..], MappedFile::as_ref);
     let cursor = Cursor::new(cache);
     let before = cursor.head;

@@ -18,10 +18,11 @@ unsafe impl Send for MappedFile {}
 unsafe impl Sync for MappedFile {}
 
 impl MappedFile {
-    /// A copy of a file of this length, which stays whatever becomes of the file. Its memory is there at
+    /// A copy of the whole file, which stays whatever becomes of the file. Its memory is there at
     /// once; page by page would take longer than the copying.
-    pub fn copy(mut file: &File, length: u64) -> io::Result<Self> {
-        let length = usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    pub fn copy(mut file: &File) -> io::Result<Self> {
+        let length =
+            usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -48,12 +49,13 @@ impl MappedFile {
         Ok(copy)
     }
 
-    /// Maps a file of this length. An empty file cannot be mapped and is an error.
+    /// Maps the whole file. An empty file cannot be mapped and is an error.
     ///
     /// Whoever can truncate the file can end this process with SIGBUS, so map only files that
     /// the user's own programs replace by renaming.
-    pub fn open(file: &File, length: u64) -> io::Result<Self> {
-        let length = usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    pub fn open(file: &File) -> io::Result<Self> {
+        let length =
+            usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

@@ -235,6 +235,14 @@ pub fn apply(
     })
 }
 
+/// The result of which something was applied last and not undone since.
+pub fn last(home: &Path) -> Result<Option<Pending>, PendingError> {
+    let applied = Pending::list(home)?
+        .into_iter()
+        .filter(|pending| pending.meta().applies > 0);
+    Ok(applied.max_by_key(|pending| journal::begun(pending, pending.meta().applies)))
+}
+
 /// Finishes an apply or undo that was interrupted; says whether there was one.
 pub fn resume(pending: &mut Pending, watch: &mut Watch<'_>) -> Result<bool, ApplyError> {
     let _lock = pending.lock()?;

@@ -6,9 +6,9 @@
 //! worlds need only while they run, temporary directories, the stages of replays and control
 //! groups, bears the name of its owner and is rubbish as soon as that has ended.
 //!
-//! A result that changed nothing is only put aside: taking its directories apart makes some disks
-//! work, and nobody should wait for that. Whoever runs the next command in a world does it while
-//! that runs.
+//! A result in which nothing was written is only put aside: taking its empty directories apart makes
+//! some disks work, and nobody should wait for that. Whoever runs the next command in a world does
+//! it while that runs.
 
 use std::fs;
 use std::io;
@@ -292,18 +292,24 @@ pub fn forget(pending: &mut Pending) -> Result<(), PendingError> {
 /// side by side have left one result each, so more than one goes at a time; each is taken by whoever
 /// renames it first. What cannot be removed stays for [`collect`].
 pub(crate) fn sweep(home: &Path) {
-    let mine = |dir: &PathBuf| {
-        let name = dir.file_name().unwrap_or_default().to_string_lossy();
-        // Who took it before may have died over it.
-        let name = name.split('~').next().unwrap_or_default();
-        let mine = dir.with_file_name(format!("{name}~{}", std::process::id()));
-        fs::rename(dir, &mine).is_ok().then_some(mine)
-    };
-    let taken = pending::aside(home)
-        .into_iter()
-        .filter_map(|dir| mine(&dir));
-    let removed = taken.filter(|dir| remove_path(dir).is_ok());
-    removed.take(AT_ONCE).for_each(drop);
+    let mut left = AT_ONCE;
+    for dir in pending::aside(home) {
+        if left == 0 {
+            return;
+        }
+        if take(&dir).is_ok_and(|taken| remove_path(&taken).is_ok()) {
+            left -= 1;
+        }
+    }
+}
+
+/// Makes what was put aside ours to remove. Whoever took it before may have died over it.
+fn take(dir: &Path) -> io::Result<PathBuf> {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.split('~').next().unwrap_or_default();
+    let taken = dir.with_file_name(format!("{name}~{}", std::process::id()));
+    fs::rename(dir, &taken)?;
+    Ok(taken)
 }
 
 /// Throws a result away even if an apply of it is half done and can be neither finished nor
@@ -386,4 +392,30 @@ pub fn age_of(pending: &Pending) -> Duration {
     SystemTime::now()
         .duration_since(then)
         .unwrap_or(Duration::ZERO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_takes_a_few_and_what_others_left_half_done() {
+        let home = tempfile::tempdir().unwrap();
+        let worlds = pending::worlds_dir(home.path());
+        for name in [".aside-wld_1", ".aside-wld_2~1", ".aside-wld_3", "wld_4"] {
+            fs::create_dir_all(worlds.join(name).join("work-0/work")).unwrap();
+        }
+        let left = || pending::aside(home.path()).len();
+        sweep(home.path());
+        assert_eq!(left(), 1);
+        sweep(home.path());
+        assert_eq!(left(), 0);
+        assert!(worlds.join("wld_4/work-0/work").exists());
+        // A name that was taken twice does not grow.
+        let dead = worlds.join(".aside-wld_5~1");
+        fs::create_dir(&dead).unwrap();
+        let own = format!(".aside-wld_5~{}", std::process::id());
+        assert!(take(&dead).unwrap().ends_with(own));
+        assert!(take(&dead).is_err(), "only one can take it");
+    }
 }

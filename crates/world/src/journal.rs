@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -253,6 +254,14 @@ impl Journal {
 /// The directory of one apply.
 pub(crate) fn dir_of(pending: &Pending, number: u32) -> PathBuf {
     pending.dir().join(format!("apply-{number}"))
+}
+
+/// When an apply was begun, if it had come to write its plan.
+pub(crate) fn begun(pending: &Pending, number: u32) -> Option<SystemTime> {
+    let plan = dir_of(pending, number).join(PLAN);
+    std::fs::metadata(plan)
+        .and_then(|meta| meta.modified())
+        .ok()
 }
 
 fn tag_of(pending: &Pending, number: u32) -> String {

@@ -1,6 +1,5 @@
 //! `substrate world`: what isolated commands left, and what this machine gives to worlds.
 
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -222,11 +221,12 @@ fn apply(home: &Home, result: &str, options: &ApplyOptions, dry_run: bool) -> Re
             Err(Failure::No)
         }
         Ok(applied) => {
-            let undo = "`substrate world undo` brings the old state back";
-            text.push_str(&format!(
-                "{} applied; {undo}\n",
-                changes(applied.check.changes)
-            ));
+            let undo = match applied.check.changes {
+                0 => "",
+                _ => "; `substrate world undo` brings the old state back",
+            };
+            let count = changes(applied.check.changes);
+            text.push_str(&format!("{count} applied{undo}\n"));
             Ok(out::print(&text)?)
         }
         Err(ApplyError::Conflicts(conflicts)) => {
@@ -252,21 +252,12 @@ fn changes(count: u64) -> String {
     }
 }
 
-/// The result of which something was applied last; each apply writes its description anew.
-fn applied_last(home: &Home) -> Result<Pending, Failure> {
-    let written = |pending: &Pending| fs::metadata(pending.dir().join("meta.json"))?.modified();
-    Pending::list(&home.path)
-        .map_err(missing)?
-        .into_iter()
-        .filter(|pending| pending.meta().applies > 0)
-        .max_by_key(|pending| written(pending).ok())
-        .ok_or_else(|| Failure::Missing("nothing was applied that could be undone".to_owned()))
-}
-
 fn undo(home: &Home, result: Option<&str>, force: bool) -> Result<(), Failure> {
     let mut pending = match result {
         Some(result) => find(home, result)?,
-        None => applied_last(home)?,
+        None => apply::last(&home.path).map_err(missing)?.ok_or_else(|| {
+            Failure::Missing("nothing was applied that could be undone".to_owned())
+        })?,
     };
     let mut meter = Meter::default();
     let mut tell = |now| meter.tell(now);
