@@ -24,8 +24,6 @@ use crate::session::Session;
 
 /// Longer files on standard input, or that output went to, are not read for their digest.
 const MOST: u64 = 256 << 20;
-/// `/dev/null`, as the kernel numbers it.
-const NULL: u64 = 0x103;
 
 /// What standard input is, without looking into it.
 pub fn stdin_kind() -> Stdin {
@@ -39,7 +37,7 @@ pub fn stdin_kind() -> Stdin {
     let kind = meta.file_type();
     match () {
         () if kind.is_fifo() || kind.is_socket() => Stdin::Pipe,
-        () if kind.is_char_device() && meta.rdev() == NULL => Stdin::None,
+        () if kind.is_char_device() && meta.rdev() == streams::NULL => Stdin::None,
         () if kind.is_char_device() && stdin.is_terminal() => Stdin::Tty,
         () => Stdin::Unknown,
     }

@@ -845,6 +845,12 @@ fn place_descriptors(this: &Becoming<'_>) -> io::Result<()> {
         for (source, number) in parked.iter().zip(this.block.fd_numbers()) {
             check(libc::dup2(*source, number))?;
         }
+        for (number, mode) in this.block.null_for() {
+            let flags = mode | libc::O_CLOEXEC | libc::O_NOCTTY;
+            // Never one of the standard numbers itself: those are all open.
+            let null = check(libc::open(c"/dev/null".as_ptr(), flags))?;
+            check(libc::dup2(null, number))?;
+        }
         if let Some(slave) = this.terminal {
             for number in (0..3).filter(|n| this.block.terminal_for() & 1 << n != 0) {
                 check(libc::dup2(slave, number))?;

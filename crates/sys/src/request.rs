@@ -22,6 +22,7 @@ enum Head {
     Umask,
     TerminalFor,
     TerminalAt,
+    NullFor,
     Size,
     FdCount,
     Fds,
@@ -47,6 +48,8 @@ pub struct Parts<'a> {
     pub terminal_at: Option<i32>,
     /// Rows and columns of that terminal.
     pub size: (u16, u16),
+    /// Which of 0, 1 and 2 lead to the world's own `/dev/null`, and the mode that it is opened with.
+    pub null_for: [Option<i32>; 3],
     /// The numbers that the descriptors sent along get.
     pub fds: &'a [i32],
 }
@@ -92,6 +95,11 @@ fn build(parts: &Parts<'_>) -> io::Result<Vec<u8>> {
         None => u64::MAX,
         Some(number) => u64::try_from(number).map_err(|_| invalid())?,
     };
+    // One byte for each number; 0 stands for none.
+    for (number, mode) in parts.null_for.iter().enumerate() {
+        let byte = mode.map_or(0, |mode| (mode & libc::O_ACCMODE) as u64 + 1);
+        head[Head::NullFor as usize] |= byte << (8 * number);
+    }
     head[Head::Size as usize] = u64::from(parts.size.0) << 16 | u64::from(parts.size.1);
     head[Head::FdCount as usize] = parts.fds.len() as u64;
     for (i, fd) in parts.fds.iter().enumerate() {
@@ -217,6 +225,13 @@ impl Mapped {
         i32::try_from(self.word(Head::TerminalAt)).ok()
     }
 
+    /// The numbers that lead to `/dev/null`, and the modes that it is opened with.
+    pub(crate) fn null_for(&self) -> impl Iterator<Item = (i32, i32)> {
+        let bytes = self.word(Head::NullFor).to_le_bytes();
+        let modes = (0..3).zip(bytes);
+        modes.filter_map(|(number, byte)| Some((number, i32::from(byte.checked_sub(1)?))))
+    }
+
     pub(crate) fn size(&self) -> (u16, u16) {
         let size = self.word(Head::Size);
         ((size >> 16) as u16, size as u16)
@@ -257,6 +272,11 @@ mod tests {
             terminal_for: 0b101,
             terminal_at: Some(250),
             size: (24, 80),
+            null_for: [
+                Some(libc::O_RDONLY),
+                None,
+                Some(libc::O_RDWR | libc::O_APPEND),
+            ],
             fds: &[1, 7],
         };
         let file = to_memory_file(&parts).unwrap();
@@ -284,6 +304,8 @@ mod tests {
         assert_eq!(block.terminal_for(), 0b101);
         assert_eq!(block.terminal_at(), Some(250));
         assert_eq!(block.size(), (24, 80));
+        let null: Vec<_> = block.null_for().collect();
+        assert_eq!(null, [(0, libc::O_RDONLY), (2, libc::O_RDWR)]);
         assert_eq!(block.fd_numbers().collect::<Vec<_>>(), [1, 7]);
         assert_eq!(
             strings(block.argv_for_sh()),
@@ -308,6 +330,7 @@ mod tests {
             terminal_for: 0,
             terminal_at: None,
             size: (0, 0),
+            null_for: [None; 3],
             fds: &[],
         };
         assert!(to_memory_file(&parts).is_err());

@@ -3,6 +3,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+/// The number of the device `/dev/null`, wherever it lies.
+pub const NULL: u64 = 0x103;
+
 /// Puts a descriptor in the place of a standard stream, and answers what was there.
 pub fn replace(number: u8, with: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let number = i32::from(number);

@@ -107,10 +107,13 @@ impl<'a> Prepared<'a> {
         let mut streams = Streams::default();
         streams.add(&request.stdio, inside)?;
         for (number, fd) in &request.fds {
-            streams.pass(*number, fd.as_fd(), inside)?;
             if let Some(bit) = 1_u8.checked_shl(number.unsigned_abs()) {
                 streams.terminal_for &= !bit;
             }
+            if let Some(null) = streams.null_for.get_mut(number.unsigned_abs() as usize) {
+                *null = None;
+            }
+            streams.pass(*number, fd.as_fd(), inside)?;
         }
         Ok(Prepared {
             request,
@@ -134,6 +137,7 @@ impl<'a> Prepared<'a> {
             terminal_for: self.streams.terminal_for,
             terminal_at: self.request.terminal_at,
             size: self.streams.size,
+            null_for: self.streams.null_for,
             fds: &self.streams.numbers,
         };
         let fds: Vec<BorrowedFd<'_>> = self.streams.fds.iter().map(AsFd::as_fd).collect();

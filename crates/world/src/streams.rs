@@ -57,6 +57,17 @@ impl Stream {
     }
 }
 
+/// The mode that a descriptor of `/dev/null` was opened with, for a stream to which the world can
+/// open its own instead.
+fn null_mode(number: i32, fd: BorrowedFd<'_>) -> Option<i32> {
+    let meta = File::from(fd.try_clone_to_owned().ok()?).metadata().ok()?;
+    let null = meta.file_type().is_char_device() && meta.rdev() == streams::NULL;
+    match null && (0..3).contains(&number) {
+        true => Some(streams::opened_with(fd).ok()? & flags::O_ACCMODE),
+        false => None,
+    }
+}
+
 /// A file, device or pipe of the host that has a name.
 struct Named {
     identity: (u64, u64),
@@ -115,6 +126,7 @@ pub(crate) fn to_take(request: &ExecRequest) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = (0..)
         .zip(standard)
         .chain(others)
+        .filter(|(number, fd)| null_mode(*number, *fd).is_none())
         .filter_map(|(number, fd)| look(number, fd).ok().flatten())
         .filter(|named| !(named.regular && named.writes))
         .filter_map(|named| named.path)
@@ -131,6 +143,8 @@ pub(crate) struct Streams {
     pub fds: Vec<OwnedFd>,
     /// Which of 0, 1 and 2 become a terminal of the world, as a bit set.
     pub terminal_for: u8,
+    /// Which of them lead to the world's own `/dev/null`, and the mode that it is opened with.
+    pub null_for: [Option<i32>; 3],
     pub size: (u16, u16),
     carried: Carried,
     /// Outputs that are carried over already, and where into.
@@ -221,6 +235,12 @@ impl Streams {
         fd: BorrowedFd<'_>,
         inside: &Inside<'_>,
     ) -> Result<(), WorldError> {
+        // Without mounts of its own a world has none but the host's.
+        let null = null_mode(number, fd).filter(|_| inside.level == Level::Full);
+        if let (Some(mode), Ok(number)) = (null, usize::try_from(number)) {
+            self.null_for[number] = Some(mode);
+            return Ok(());
+        }
         let closed = || File::options().read(true).write(true).open("/dev/null");
         let fd = match poll::leads_elsewhere(fd) {
             Ok(true) => return Err(WorldError::OpenDirectory(number)),

@@ -424,9 +424,11 @@ static int change_stream(void) {
   snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
   // What is not a file of the host's any more can be changed without harm.
   struct stat st;
-  if (fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode)) return dprintf(2, "refused: a pipe\n"), 0;
+  if (fstat(fd, &st) < 0) return refused("stat");
+  if (S_ISFIFO(st.st_mode)) return dprintf(2, "refused: a pipe\n"), 0;
   int through = change_file(NULL, fd) | change_file(NULL, dup(fd)) | change_file(path, -1);
-  if (fd == 0) through |= call("open for writing", open(path, O_WRONLY));
+  // A device of the world's own, which it may use.
+  if (fd == 0 && !S_ISCHR(st.st_mode)) through |= call("open for writing", open(path, O_WRONLY));
   return through;
 }
 
