@@ -8,7 +8,7 @@
 //!
 //! A result in which nothing was written is only put aside: taking its empty directories apart makes
 //! some disks work, and nobody should wait for that. Whoever runs the next command in a world does
-//! it while that runs.
+//! it while that runs, and leaves a few of them for the results of further commands.
 
 use std::fs;
 use std::io;
@@ -288,16 +288,20 @@ pub fn forget(pending: &mut Pending) -> Result<(), PendingError> {
     remove_path(pending.dir()).map_err(io_error("remove", pending.dir()))
 }
 
-/// Removes some of what was put aside, while the caller waits for something else. Commands that ran
-/// side by side have left one result each, so more than one goes at a time; each is taken by whoever
-/// renames it first. What cannot be removed stays for [`collect`].
+/// Makes some of what was put aside ready for use again, or removes it, while the caller waits for
+/// something else. Commands that ran side by side have left one result each, so more than one goes at
+/// a time; each is taken by whoever renames it first. What cannot be removed stays for [`collect`].
 pub(crate) fn sweep(home: &Path) {
     let mut left = AT_ONCE;
-    for dir in pending::aside(home) {
+    let aside = pending::aside(home).into_iter();
+    for dir in aside.filter(|dir| !pending::is_ready(dir)) {
         if left == 0 {
             return;
         }
-        if take(&dir).is_ok_and(|taken| remove_path(&taken).is_ok()) {
+        let done = |taken: &PathBuf| {
+            pending::make_ready(taken).is_ok_and(|ready| ready) || remove_path(taken).is_ok()
+        };
+        if take(&dir).is_ok_and(|taken| done(&taken)) {
             left -= 1;
         }
     }
@@ -405,12 +409,19 @@ mod tests {
         for name in [".aside-wld_1", ".aside-wld_2~1", ".aside-wld_3", "wld_4"] {
             fs::create_dir_all(worlds.join(name).join("work-0/work")).unwrap();
         }
-        let left = || pending::aside(home.path()).len();
+        let left = || {
+            let aside = pending::aside(home.path()).into_iter();
+            let (ready, left): (Vec<_>, Vec<_>) = aside.partition(|dir| pending::is_ready(dir));
+            (left.len(), ready.len())
+        };
         sweep(home.path());
-        assert_eq!(left(), 1);
+        assert_eq!(left(), (1, 2));
+        // There are enough that wait for use now.
         sweep(home.path());
-        assert_eq!(left(), 0);
+        assert_eq!(left(), (0, 2));
         assert!(worlds.join("wld_4/work-0/work").exists());
+        let emptied = worlds.join(".aside-ready-0/work-0");
+        assert_eq!(fs::read_dir(emptied).unwrap().count(), 0);
         // A name that was taken twice does not grow.
         let dead = worlds.join(".aside-wld_5~1");
         fs::create_dir(&dead).unwrap();
