@@ -138,13 +138,14 @@ impl RunArgs {
         Self::from_arg_matches(&matches).ok()
     }
 
-    /// The form that programs use: at most `--isolated`, and nothing that takes a value. Declaring
-    /// even one subcommand takes a tenth of a millisecond, which this form need not wait for.
+    /// The form that programs use: `--isolated`, with `--no-net` or without, or nothing at all.
+    /// Declaring even one subcommand takes a tenth of a millisecond, which this need not wait for.
     fn plain(arguments: &[OsString]) -> Option<Self> {
         let end = arguments.iter().position(|argument| argument == "--")?;
-        let isolated = match &arguments[..end] {
-            [] => false,
-            [flag] if flag == "--isolated" => true,
+        let (isolated, no_net) = match &arguments[..end] {
+            [] => (false, false),
+            [flag] if flag == "--isolated" => (true, false),
+            [first, second] if first == "--isolated" && second == "--no-net" => (true, true),
             _ => return None,
         };
         let argv = arguments[end + 1..].to_vec();
@@ -153,7 +154,7 @@ impl RunArgs {
             isolated,
             write: Vec::new(),
             hide: Vec::new(),
-            no_net: false,
+            no_net,
             setenv: Vec::new(),
             chdir: None,
             record: false,
@@ -640,6 +641,7 @@ mod tests {
         for line in [
             "-- true",
             "--isolated -- sh -c x",
+            "--isolated --no-net -- true",
             "-- -- a",
             "-- run --isolated",
         ] {

@@ -51,12 +51,13 @@ pub struct Contained<'a> {
     pub descriptors: &'a [(i32, BorrowedFd<'a>)],
 }
 
-/// Runs it to its end, records it, and settles what an isolated world held back.
+/// Runs it to its end, records it, and settles what an isolated world held back. What `note` has to
+/// say for the record is asked for while the world is being made.
 pub fn run(
     session: &Session,
     job: &Contained<'_>,
     mut span: SpanInfo,
-    before: Option<Before>,
+    note: impl FnOnce(&mut SpanInfo) -> Option<Before>,
 ) -> Ending {
     span.place = Some(if job.isolated { "isolated" } else { "session" });
     let teller = Teller::new(session);
@@ -89,26 +90,36 @@ pub fn run(
             }
         }
     }
-    if !session.record_start(&span) {
-        return Ending::Exit(FAILED);
-    }
     teller.begin(&span);
     let recording = Recording::begin(session, true);
     let mut request = request(session, job, &span);
+    let (mut note, mut before, mut recorded) = (Some(note), None, None);
+    let mut begin = || {
+        *recorded.get_or_insert_with(|| {
+            before = note.take().and_then(|note| note(&mut span));
+            session.record_start(&span)
+        })
+    };
     request.tap = recording.tap();
     let started = Instant::now();
     let again = job.isolation.and_then(|isolation| isolation.again.as_ref());
-    let result = if let Some(earlier) = again {
-        backend.exec_beside(Place::Again(job.spec, earlier), &request, Some(&mut beside))
+    let place = if let Some(earlier) = again {
+        Place::Again(job.spec, earlier)
     } else if job.isolated {
-        backend.exec_beside(Place::Fresh(job.spec), &request, Some(&mut beside))
+        Place::Fresh(job.spec)
     } else {
-        backend.exec_beside(Place::Once(job.spec), &request, Some(&mut beside))
+        Place::Once(job.spec)
     };
+    let result = backend.exec_beside(place, &request, Some(&mut beside), &mut begin);
+    // A world that could not be made ends a command that has begun.
+    let begun = begin();
     teller.finish();
     drop(request);
     let duration = started.elapsed();
     let output = recording.finish(session);
+    if !begun {
+        return Ending::Exit(FAILED);
+    }
     let result = match result {
         Ok(result) => result,
         Err(error) => {
@@ -135,7 +146,7 @@ pub fn run(
         None => backend.take_held(WorldHandle { id: result.world }),
     };
     // A replay compares contents by this hash.
-    let hashed = session.broker.details().trace.snapshot;
+    let hashed = session.broker.last_details().trace.snapshot;
     let mut meter = Meter::default();
     let settled = held
         .as_ref()

@@ -49,7 +49,7 @@ impl Teller {
         let voice = Voice {
             notices: session.notices,
             home: session.broker.home().path.clone(),
-            redact: session.broker.policy().settings().redact.clone(),
+            redact: session.broker.last_policy().settings().redact.clone(),
         };
         let inner = Inner {
             span: None,

@@ -120,11 +120,14 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
             return Ending::Exit(status);
         }
     };
-    let before = Before::take(session, &mut span);
-    if before.is_some() || terms.place != Place::Direct {
-        let program = Path::new(OsStr::from_bytes(target.path.as_bytes()));
-        recording::circumstances(session, &evaluation, program, &mut span);
-    }
+    let program = PathBuf::from(OsStr::from_bytes(target.path.as_bytes()));
+    let note = |span: &mut SpanInfo| {
+        let before = Before::take(session, span);
+        if before.is_some() || terms.place != Place::Direct {
+            recording::circumstances(session, &evaluation, &program, span);
+        }
+        before
+    };
     let target = match terms.place {
         Place::Isolated(_) | Place::Session(_) if evaluation.policy.mode == Mode::Enforce => {
             target.put_to_the_guard()
@@ -132,7 +135,10 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
         _ => target,
     };
     let (spec, isolated) = match &terms.place {
-        Place::Direct => return direct(session, &target, &evaluation, span, before),
+        Place::Direct => {
+            let before = note(&mut span);
+            return direct(session, &target, &evaluation, span, before);
+        }
         Place::Isolated(spec) => (spec.as_ref(), true),
         Place::Session(spec) => (spec.as_ref(), false),
     };
@@ -147,7 +153,7 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
         isolation,
         descriptors: &[],
     };
-    contained::run(session, &contained, span, before)
+    contained::run(session, &contained, span, note)
 }
 
 fn refuse(session: &Session, span: &SpanInfo, rule: Option<&RuleRef>, why: &str) -> Ending {

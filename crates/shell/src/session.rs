@@ -77,7 +77,7 @@ impl Session {
 
     /// A judge of program starts in worlds that this session makes.
     pub fn start_judge(&self, isolated: bool) -> StartJudge {
-        let redactor = Redactor::new(&self.broker.policy().settings().redact);
+        let redactor = Redactor::new(&self.broker.last_policy().settings().redact);
         let home = &self.broker.home().path;
         StartJudge::new(
             self.broker.clone(),
@@ -93,7 +93,7 @@ impl Session {
     pub fn output_record(&self) -> OutputRecord {
         match self.record {
             true => OutputRecord::Bounded,
-            false => self.broker.details().trace.output,
+            false => self.broker.last_details().trace.output,
         }
     }
 
@@ -286,7 +286,7 @@ impl Session {
 }
 
 fn open_trace(broker: &Broker) -> Result<Writer, String> {
-    let redactor = Redactor::new(&broker.policy().settings().redact);
+    let redactor = Redactor::new(&broker.last_policy().settings().redact);
     Writer::open_with(&broker.home().path, Retention::default(), redactor)
         .map_err(|error| error.to_string())
 }

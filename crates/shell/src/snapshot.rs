@@ -27,7 +27,7 @@ impl Before {
     /// Takes a snapshot of the work tree around a directory, where there is one and the policy
     /// wants it, and notes it in the span.
     pub fn take(session: &Session, span: &mut SpanInfo) -> Option<Self> {
-        let details = session.broker.details();
+        let details = session.broker.last_details();
         let home = session.broker.home();
         if !details.trace.snapshot {
             return None;
@@ -117,7 +117,7 @@ impl Before {
 /// Globs for what no snapshot of a project may read: what the policy calls private, and what is
 /// Substrate's own.
 pub fn private(broker: &Broker, root: Option<&Path>) -> Vec<Vec<u8>> {
-    let (details, home) = (broker.details(), broker.home());
+    let (details, home) = (broker.last_details(), broker.home());
     let other_homes = broker.other_homes();
     let vars = &Values {
         home: Some(home.user.as_os_str().as_bytes()),

@@ -243,6 +243,9 @@ pub enum WorldError {
         /// Why no more.
         reason: String,
     },
+    /// Whoever asked for the command does not want it to begin.
+    #[error("the command was called off before it began")]
+    CalledOff,
     /// A standard stream would lead out of the world.
     #[error("descriptor {0} is a directory, which would lead out of the world")]
     OpenDirectory(i32),

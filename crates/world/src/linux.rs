@@ -1,5 +1,6 @@
 //! Worlds on Linux: the backend that the rest of Substrate talks to.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -118,6 +119,7 @@ impl Linux {
         placement: Placement,
         what_for: For<'_>,
         again: Option<&Pending>,
+        begin: &mut dyn FnMut() -> bool,
     ) -> Result<Live, WorldError> {
         let request = match what_for {
             For::Nobody => None,
@@ -138,6 +140,7 @@ impl Linux {
             streams: request.map_or_else(Vec::new, streams::to_take),
             judge: self.judge.clone(),
             again,
+            begin: RefCell::new(begin),
         };
         make::make(&purpose, &self.options, self.networks.as_deref())
     }
@@ -157,7 +160,7 @@ impl Linux {
             return Ok(session.handle);
         }
         let what_for = request.map_or(For::Nobody, For::Session);
-        let live = self.make(spec, Placement::Session, what_for, None)?;
+        let live = self.make(spec, Placement::Session, what_for, None, &mut || true)?;
         let handle = WorldHandle { id: live.id };
         sessions.push(Arc::new(Session {
             handle,
@@ -231,21 +234,24 @@ impl Linux {
     }
 
     /// Runs a command to its end, attending to something else meanwhile. What it wrote is whole then,
-    /// but its world may still be mounted until [`Linux::see_off`].
+    /// but its world may still be mounted until [`Linux::see_off`]. `begin` is called before the
+    /// command starts, as a rule while its world is being made, and not always only once; nothing
+    /// starts when it says no.
     pub fn exec_beside(
         &self,
         place: Place<'_>,
         request: &ExecRequest,
         beside: Option<&mut Beside<'_>>,
+        begin: &mut dyn FnMut() -> bool,
     ) -> Result<ExecResult, WorldError> {
-        match place {
-            Place::Fresh(spec) => self.exec_fresh(spec, Placement::Isolated, request, None, beside),
-            Place::Once(spec) => self.exec_fresh(spec, Placement::Session, request, None, beside),
-            Place::Again(spec, earlier) => {
-                self.exec_fresh(spec, Placement::Isolated, request, Some(earlier), beside)
-            }
-            Place::Session(world) => self.exec_in_session(world, request, beside),
-        }
+        let (spec, placement, again) = match place {
+            Place::Fresh(spec) => (spec, Placement::Isolated, None),
+            Place::Once(spec) => (spec, Placement::Session, None),
+            Place::Again(spec, earlier) => (spec, Placement::Isolated, Some(earlier)),
+            Place::Session(_) if !begin() => return Err(WorldError::CalledOff),
+            Place::Session(world) => return self.exec_in_session(world, request, beside),
+        };
+        self.exec_fresh(spec, placement, request, again, beside, begin)
     }
 
     fn exec_fresh(
@@ -255,10 +261,11 @@ impl Linux {
         request: &ExecRequest,
         again: Option<&Pending>,
         beside: Option<&mut Beside<'_>>,
+        begin: &mut dyn FnMut() -> bool,
     ) -> Result<ExecResult, WorldError> {
         self.see_off();
         let signals = relay::take_signals().map_err(own("take over signals"))?;
-        let mut live = self.make(spec, placement, For::Command(request), again)?;
+        let mut live = self.make(spec, placement, For::Command(request), again, begin)?;
         let mut carried = Carried::default();
         let mut empty = false;
         let started = match live.first.take() {
@@ -342,7 +349,7 @@ impl WorldBackend for Linux {
     }
 
     fn exec(&self, place: Place<'_>, request: &ExecRequest) -> Result<ExecResult, WorldError> {
-        let result = self.exec_beside(place, request, None);
+        let result = self.exec_beside(place, request, None, &mut || true);
         self.see_off();
         result
     }

@@ -1,6 +1,7 @@
 //! Making a world: facts, layout, held places, limits, network, launch; and again with less
 //! where the kernel refuses a part that can be done without or in another way.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use substrate_policy::terms::{Mode, WorldSpec};
 use substrate_sys::launch::{self, Init, LaunchError, Launching, Maps, NewNetwork, Plan, Progress};
 use substrate_sys::namespace::Namespaces;
+use substrate_sys::netplan::NetPlan;
 use substrate_sys::{access, caps, landlock, seccomp};
 use substrate_trace::{Enforced, Level, WorldId};
 
@@ -118,6 +120,9 @@ pub struct Purpose<'a> {
     pub judge: Option<Arc<dyn ExecJudge>>,
     /// What an earlier world left, to be worked on.
     pub again: Option<&'a Pending>,
+    /// What the caller does before a command starts, at the latest; false when none must. Called for
+    /// every attempt at the world.
+    pub begin: RefCell<&'a mut dyn FnMut() -> bool>,
 }
 
 /// Makes a world as strong as this machine lets it be. In `enforce`, anything less than full
@@ -316,15 +321,15 @@ fn build(
     };
     let (ours, theirs) = UnixStream::pair().map_err(own("make a socket pair"))?;
     let plan = match network.as_mut() {
-        Some(network) => Some(network.plan().map_err(own(NETWORK))?),
-        None => None,
+        Some(network) => network.plan().map_err(own(NETWORK))?,
+        // It stays closed: there is nothing to prepare in it.
+        None => NetPlan::default(),
     };
-    let made = plan
-        .clone()
-        .map(|plan| NewNetwork::new(plan, theirs.into()).map_err(own(NETWORK)));
-    let (made, joining) = made.transpose()?.unzip();
+    let (mut made, mut joining) = (None, None);
     if spec.net.isolate {
-        enforced.net = if plan.is_some() { "gate" } else { "closed" }.to_owned();
+        let new = NewNetwork::new(plan.clone(), theirs.into()).map_err(own(NETWORK))?;
+        (made, joining) = (Some(new.0), Some(new.1));
+        enforced.net = if network.is_some() { "gate" } else { "closed" }.to_owned();
     }
     let abi = landlock::abi();
     if abi == 0 {
@@ -376,7 +381,7 @@ fn build(
     .steps();
     let gated = network.is_some();
     let mut opened = Ok(());
-    let mut open = network.as_mut().zip(plan.as_ref()).map(|(network, plan)| {
+    let mut open = network.as_mut().map(|network| {
         || {
             let sockets = plan.receive(ours.as_fd());
             opened = match sockets {
@@ -404,9 +409,11 @@ fn build(
         asked: None,
     });
     let mut described = Ok(());
+    let mut may_begin = false;
     let mut chores = || {
         described = pending.as_mut().map_or(Ok(()), Pending::begin);
-        described.is_ok()
+        may_begin = described.is_ok() && purpose.begin.borrow_mut()();
+        may_begin
     };
     let meanwhile = Meanwhile {
         chores: Some(&mut chores),
@@ -417,7 +424,7 @@ fn build(
     };
     let beginning = Beginning {
         maps: maps.lines,
-        namespaces: namespaces(spec, made.is_some()),
+        namespaces: namespaces(),
         network: made,
         placement: purpose.placement,
     };
@@ -430,6 +437,9 @@ fn build(
         }
     };
     described.map_err(WorldError::from)?;
+    if !may_begin {
+        return Err(WorldError::CalledOff.into());
+    }
     opened?;
     let first = first.and_then(|first| first.asked);
     let guard = guard(id, purpose, &mut launched, &mut enforced)?;
@@ -568,17 +578,13 @@ pub(crate) fn limit(
     (None, set)
 }
 
-/// The namespaces that the first process is born into; its network may be made beside it.
-fn namespaces(spec: &WorldSpec, joins_network: bool) -> Namespaces {
-    let mut all = Namespaces::USER
+/// The namespaces that the first process is born into; its network is made beside it.
+fn namespaces() -> Namespaces {
+    Namespaces::USER
         .and(Namespaces::MOUNT)
         .and(Namespaces::PID)
         .and(Namespaces::IPC)
-        .and(Namespaces::UTS);
-    if spec.net.isolate && !joins_network {
-        all = all.and(Namespaces::NET);
-    }
-    all
+        .and(Namespaces::UTS)
 }
 
 /// Who is who in a new world, and who writes that down.

@@ -166,13 +166,21 @@ fn build(
         network: None,
         placement: purpose.placement,
     };
+    let mut may_begin = false;
+    let mut chores = || {
+        may_begin = purpose.begin.borrow_mut()();
+        may_begin
+    };
     let meanwhile = Meanwhile {
-        chores: None,
+        chores: Some(&mut chores),
         gate: None,
         first: None,
     };
     let mut launched = make::launch_steps(steps, beginning, meanwhile)
         .map_err(|(error, label)| make::launch_error(error, label.as_ref()))?;
+    if !may_begin {
+        return Err(WorldError::CalledOff);
+    }
     let guard = make::guard(id, purpose, &mut launched, &mut enforced)?;
     Ok(Live {
         id,
