@@ -308,7 +308,7 @@ impl Pending {
         private_dir_all(&worlds)?;
         let dir = worlds.join(&new.world_id);
         let ready = |name: &&str| fs::rename(worlds.join(name), &dir).is_ok();
-        if !READY.iter().any(|name| ready(&name)) {
+        if !READY.iter().any(ready) {
             fs::DirBuilder::new()
                 .mode(0o700)
                 .create(&dir)

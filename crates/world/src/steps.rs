@@ -174,6 +174,14 @@ impl Steps {
     }
 }
 
+/// What filling one place leaves for the next.
+struct Filling {
+    /// A directory that is covered by an empty one, which can cover others too.
+    empty_dir: Option<PathBuf>,
+    /// Files that cover others and are not needed by their own names any more.
+    scratch: Vec<PathBuf>,
+}
+
 impl Recipe<'_> {
     /// The steps of the full level, in the only order that works.
     pub fn steps(mut self) -> Steps {
@@ -193,9 +201,6 @@ impl Recipe<'_> {
         // Own /proc first: the steps after it use /dev, and masks below /proc are part of it.
         self.mount_proc(&mut steps);
         self.mount_dev(&mut steps, &taken);
-        // As late as can be, because it is made meanwhile: /sys shows the network of who mounts it.
-        self.enter_network(&mut steps);
-        self.mount_sys(&mut steps);
         // Parents before children, so that nothing is mounted over what was put below it.
         self.fill_places(&mut steps, &taken);
         // The locks last, and in this order: what comes before needs capabilities, Landlock and
@@ -396,7 +401,7 @@ impl Recipe<'_> {
             .map(|bytes| ("size", Some(bytes.to_string())))
     }
 
-    fn fill_places(&self, steps: &mut Steps, taken: &Taken) {
+    fn fill_places(&mut self, steps: &mut Steps, taken: &Taken) {
         let masked: Vec<PathBuf> = PROC_MASKED
             .iter()
             .map(|name| Path::new("/proc").join(name))
@@ -411,64 +416,88 @@ impl Recipe<'_> {
         for path in &masked {
             cover_with_file(steps, nothing, path);
         }
-        let mut empty_dir: Option<PathBuf> = None;
-        let mut scratch = vec![nothing.to_owned()];
-        for (path, what) in &self.layout.places {
-            let own_parent = path
-                .parent()
-                .and_then(|parent| self.layout.nearest(parent))
-                .filter(|(_, what)| matches!(what, What::Private | What::Devices));
-            if let Some((own, _)) = own_parent {
-                self.make_place(steps, own, path, what);
-            }
-            match what {
-                What::Devices | What::Proc | What::Sys => {}
-                What::Private => self.mount_private(steps, path),
-                What::Host { .. } | What::Held { .. } => {
-                    if let Some(slot) = taken.places.get(path) {
-                        steps.attach("put in", *slot, path);
-                    }
-                }
-                What::Protected => {
-                    let slot = steps.take("protect", path, RDONLY, 0);
-                    steps.attach("protect", slot, path);
-                }
-                What::Anchored | What::Fixed => {
-                    let slot = steps.take("fix in place", path, 0, 0);
-                    steps.attach("fix in place", slot, path);
-                }
-                What::NoDirectory => match &empty_dir {
-                    Some(first) => {
-                        let slot = steps.take("hide", first, 0, 0);
-                        steps.add("hide", Some(path), Step::Cover(slot, c(path)));
-                    }
-                    None => {
-                        let parameters = [
-                            ("mode", Some("0000".to_owned())),
-                            ("size", Some("4k".to_owned())),
-                            ("nr_inodes", Some("2".to_owned())),
-                        ];
-                        let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
-                        steps.mount_new("hide", path, "tmpfs", &parameters, attributes);
-                        empty_dir = Some(path.clone());
-                    }
-                },
-                What::NoFile => cover_with_file(steps, nothing, path),
-                What::File(_) if own_parent.is_some() => {}
-                What::File(content) => {
-                    let file = PathBuf::from(format!("/dev/.substrate-{}", scratch.len()));
-                    let step = Step::MakeFile(c(&file), 0o444, content.clone());
-                    steps.add("make", Some(&file), step);
-                    cover_with_file(steps, &file, path);
-                    scratch.push(file);
-                }
-            }
+        let mut filling = Filling {
+            empty_dir: None,
+            scratch: vec![nothing.to_owned()],
+        };
+        let layout = self.layout;
+        let (below_sys, others): (Vec<_>, Vec<_>) = layout
+            .places
+            .iter()
+            .partition(|(path, _)| path.starts_with("/sys"));
+        for (path, what) in others {
+            self.fill_place(steps, taken, &mut filling, path, what);
         }
-        for file in scratch {
+        // As late as can be, because it is made meanwhile: /sys shows the network of who mounts it.
+        self.enter_network(steps);
+        self.mount_sys(steps);
+        for (path, what) in below_sys {
+            self.fill_place(steps, taken, &mut filling, path, what);
+        }
+        for file in filling.scratch {
             steps.add("remove", Some(&file), Step::Remove(c(&file)));
         }
         let root = Path::new("/");
         steps.add("go to", Some(root), Step::ChangeDir(c(root)));
+    }
+
+    fn fill_place(
+        &self,
+        steps: &mut Steps,
+        taken: &Taken,
+        filling: &mut Filling,
+        path: &Path,
+        what: &What,
+    ) {
+        let own_parent = path
+            .parent()
+            .and_then(|parent| self.layout.nearest(parent))
+            .filter(|(_, what)| matches!(what, What::Private | What::Devices));
+        if let Some((own, _)) = own_parent {
+            self.make_place(steps, own, path, what);
+        }
+        match what {
+            What::Devices | What::Proc | What::Sys => {}
+            What::Private => self.mount_private(steps, path),
+            What::Host { .. } | What::Held { .. } => {
+                if let Some(slot) = taken.places.get(path) {
+                    steps.attach("put in", *slot, path);
+                }
+            }
+            What::Protected => {
+                let slot = steps.take("protect", path, RDONLY, 0);
+                steps.attach("protect", slot, path);
+            }
+            What::Anchored | What::Fixed => {
+                let slot = steps.take("fix in place", path, 0, 0);
+                steps.attach("fix in place", slot, path);
+            }
+            What::NoDirectory => match &filling.empty_dir {
+                Some(first) => {
+                    let slot = steps.take("hide", first, 0, 0);
+                    steps.add("hide", Some(path), Step::Cover(slot, c(path)));
+                }
+                None => {
+                    let parameters = [
+                        ("mode", Some("0000".to_owned())),
+                        ("size", Some("4k".to_owned())),
+                        ("nr_inodes", Some("2".to_owned())),
+                    ];
+                    let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
+                    steps.mount_new("hide", path, "tmpfs", &parameters, attributes);
+                    filling.empty_dir = Some(path.to_owned());
+                }
+            },
+            What::NoFile => cover_with_file(steps, Path::new(NOTHING), path),
+            What::File(_) if own_parent.is_some() => {}
+            What::File(content) => {
+                let file = PathBuf::from(format!("/dev/.substrate-{}", filling.scratch.len()));
+                let step = Step::MakeFile(c(&file), 0o444, content.clone());
+                steps.add("make", Some(&file), step);
+                cover_with_file(steps, &file, path);
+                filling.scratch.push(file);
+            }
+        }
     }
 
     /// A place in a directory of the world's own has nothing to be mounted on yet.
