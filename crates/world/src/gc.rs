@@ -233,9 +233,13 @@ pub fn collect(
         .collect();
     let mut done = Collected::default();
     for dir in pending::aside(home) {
-        if let Err(error) = remove_path(&dir) {
-            let error = io_error("remove", &dir)(error);
-            done.failed.push((dir, error));
+        // Once it is ours, nobody can make a result of it.
+        match take(&dir).and_then(|taken| remove_path(&taken)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let error = io_error("remove", &dir)(error);
+                done.failed.push((dir, error));
+            }
+            _ => {}
         }
     }
     let total = Some(rubbish.len() as u64);

@@ -402,7 +402,11 @@ impl Pending {
                 crate::copy::copy_dir_meta(&target, &upper)
                     .map_err(io_error("copy the metadata of", &target))?;
             }
-            RootKind::Copy => private_dir_all(upper.parent().unwrap_or(&base))?,
+            RootKind::Copy => {
+                // A copy is made where nothing is yet.
+                let _ = fs::remove_dir(&upper);
+                private_dir_all(upper.parent().unwrap_or(&base))?;
+            }
         }
         self.meta.roots.push(Root {
             target,

@@ -211,6 +211,21 @@ fn what_an_empty_result_lay_in_serves_another() {
     assert_eq!(diff.mods, [rig.project.join("file")]);
     assert_eq!((diff.writes.len(), diff.deletes.len()), (0, 0));
     assert_eq!(fs::read(rig.project.join("file")).unwrap(), b"before");
+    // A copy finds room where an overlay was.
+    let copying = Linux::new(Options {
+        no_overlay: true,
+        ..Options::default()
+    });
+    let mut held = run("true");
+    gc::forget(&mut held).unwrap();
+    let (result, said) = exec(&copying, Place::Fresh(&rig.spec), rig.shell("cat file"));
+    let result = result.unwrap();
+    assert_eq!(
+        (result.enforced.fs.as_str(), said.as_str()),
+        ("copy", "before")
+    );
+    let mut held = copying.take_held(WorldHandle { id: result.world }).unwrap();
+    gc::forget(&mut held).unwrap();
     // Flags of an inode show in no diff: what has some is not used again.
     let mut held = run("true");
     let upper = held.meta().roots[0].upper.clone();
