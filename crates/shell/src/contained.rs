@@ -51,13 +51,12 @@ pub struct Contained<'a> {
     pub descriptors: &'a [(i32, BorrowedFd<'a>)],
 }
 
-/// Runs it to its end, records it, and settles what an isolated world held back. What `note` has to
-/// say for the record is asked for while the world is being made.
+/// Runs it to its end, records it, and settles what an isolated world held back.
 pub fn run(
     session: &Session,
     job: &Contained<'_>,
     mut span: SpanInfo,
-    note: impl FnOnce(&mut SpanInfo) -> Option<Before>,
+    before: Option<Before>,
 ) -> Ending {
     span.place = Some(if job.isolated { "isolated" } else { "session" });
     let teller = Teller::new(session);
@@ -93,13 +92,8 @@ pub fn run(
     teller.begin(&span);
     let recording = Recording::begin(session, true);
     let mut request = request(session, job, &span);
-    let (mut note, mut before, mut recorded) = (Some(note), None, None);
-    let mut begin = || {
-        *recorded.get_or_insert_with(|| {
-            before = note.take().and_then(|note| note(&mut span));
-            session.record_start(&span)
-        })
-    };
+    let mut recorded = None;
+    let mut begin = || *recorded.get_or_insert_with(|| session.record_start(&span));
     request.tap = recording.tap();
     let started = Instant::now();
     let again = job.isolation.and_then(|isolation| isolation.again.as_ref());

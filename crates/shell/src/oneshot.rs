@@ -120,14 +120,11 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
             return Ending::Exit(status);
         }
     };
-    let program = PathBuf::from(OsStr::from_bytes(target.path.as_bytes()));
-    let note = |span: &mut SpanInfo| {
-        let before = Before::take(session, span);
-        if before.is_some() || terms.place != Place::Direct {
-            recording::circumstances(session, &evaluation, &program, span);
-        }
-        before
-    };
+    let before = Before::take(session, &mut span);
+    if before.is_some() || terms.place != Place::Direct {
+        let program = Path::new(OsStr::from_bytes(target.path.as_bytes()));
+        recording::circumstances(session, &evaluation, program, &mut span);
+    }
     let target = match terms.place {
         Place::Isolated(_) | Place::Session(_) if evaluation.policy.mode == Mode::Enforce => {
             target.put_to_the_guard()
@@ -135,10 +132,7 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
         _ => target,
     };
     let (spec, isolated) = match &terms.place {
-        Place::Direct => {
-            let before = note(&mut span);
-            return direct(session, &target, &evaluation, span, before);
-        }
+        Place::Direct => return direct(session, &target, &evaluation, span, before),
         Place::Isolated(spec) => (spec.as_ref(), true),
         Place::Session(spec) => (spec.as_ref(), false),
     };
@@ -153,7 +147,7 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
         isolation,
         descriptors: &[],
     };
-    contained::run(session, &contained, span, note)
+    contained::run(session, &contained, span, before)
 }
 
 fn refuse(session: &Session, span: &SpanInfo, rule: Option<&RuleRef>, why: &str) -> Ending {

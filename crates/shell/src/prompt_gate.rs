@@ -527,7 +527,7 @@ fn isolated(
         isolation: None,
         descriptors: &[(PROGRAM, program.as_fd())],
     };
-    contained::run(session, &job, span, |_| before).status()
+    contained::run(session, &job, span, before).status()
 }
 
 /// The descriptor from which a world's shell reads its line, out of the way of what people type.

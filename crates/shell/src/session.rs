@@ -111,6 +111,8 @@ impl Session {
     /// Tells the person and the trace what happened to the policies since the last line.
     pub fn heed_policy_changes(&self) {
         if self.broker.has_notes() {
+            // What is taken out of the record is the policy's to say.
+            *self.writer.borrow_mut() = open_trace(&self.broker);
             self.teller(Announcer::default())
                 .tell(&|event| self.record_or_warn(event));
         }

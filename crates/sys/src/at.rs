@@ -377,17 +377,6 @@ pub fn mount_id(fd: impl AsFd) -> Option<u64> {
     (statx.stx_mask & libc::STATX_MNT_ID != 0).then_some(statx.stx_mnt_id)
 }
 
-/// The flags of an inode, which `chattr` sets.
-pub fn inode_flags(fd: impl AsFd) -> io::Result<u32> {
-    // `_IOR('f', 1, long)`; what the kernel writes is an int all the same.
-    const FS_IOC_GETFLAGS: u64 = 2 << 30 | (size_of::<libc::c_long>() as u64) << 16 | 0x6601;
-    let mut flags = [0_u32; 2];
-    // SAFETY: the kernel writes no more than the long that the request's number names.
-    let rc = unsafe { libc::ioctl(raw(&fd), FS_IOC_GETFLAGS as libc::Ioctl, flags.as_mut_ptr()) };
-    check(rc)?;
-    Ok(flags[0])
-}
-
 /// The user whose rights this process acts with.
 pub fn effective_uid() -> u32 {
     // SAFETY: the call has no arguments and cannot fail.

@@ -8,7 +8,7 @@
 //!
 //! A result in which nothing was written is only put aside: taking its empty directories apart makes
 //! some disks work, and nobody should wait for that. Whoever runs the next command in a world does
-//! it while that runs, and leaves a few of them for the results of further commands.
+//! it while that runs.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ use crate::diff::{OnProgress, Progress, Stage};
 use crate::limits;
 use crate::mountinfo;
 use crate::pending::{self, Owner, Pending, PendingError, State, io_error};
-use crate::remove::remove_path;
+use crate::remove::{remove_path, remove_path_while};
 use crate::weak;
 
 /// How long the backups of an apply are kept for `undo`, unless told otherwise.
@@ -35,7 +35,10 @@ const NOW_AND_THEN: Duration = Duration::from_secs(3600);
 pub const KEEP_ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 /// How much of what was put aside is removed while a command runs.
-const AT_ONCE: usize = 2;
+const AT_ONCE: usize = 4;
+
+/// With more than this left, commands are kept waiting for its removal.
+const TOO_MUCH: usize = 64;
 
 /// A directory without a readable description is left alone for this long: its world may just
 /// be being made.
@@ -233,13 +236,9 @@ pub fn collect(
         .collect();
     let mut done = Collected::default();
     for dir in pending::aside(home) {
-        // Once it is ours, nobody can make a result of it.
-        match take(&dir).and_then(|taken| remove_path(&taken)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let error = io_error("remove", &dir)(error);
-                done.failed.push((dir, error));
-            }
-            _ => {}
+        if let Err(error) = remove_path(&dir) {
+            let error = io_error("remove", &dir)(error);
+            done.failed.push((dir, error));
         }
     }
     let total = Some(rubbish.len() as u64);
@@ -292,21 +291,19 @@ pub fn forget(pending: &mut Pending) -> Result<(), PendingError> {
     remove_path(pending.dir()).map_err(io_error("remove", pending.dir()))
 }
 
-/// Makes some of what was put aside ready for use again, or removes it, while the caller waits for
-/// something else. Commands that ran side by side have left one result each, so more than one goes at
-/// a time; each is taken by whoever renames it first. What cannot be removed stays for [`collect`].
-pub(crate) fn sweep(home: &Path) {
-    let mut left = AT_ONCE;
-    let aside = pending::aside(home).into_iter();
-    for dir in aside.filter(|dir| !pending::is_ready(dir)) {
-        if left == 0 {
+/// Removes some of what was put aside, for as long as the caller waits for something else. Commands
+/// that ran side by side have left one result each, so more than one goes at a time; each is taken by
+/// whoever renames it first. What cannot be removed stays for [`collect`].
+pub(crate) fn sweep(home: &Path, waits: &mut dyn FnMut() -> bool) {
+    let aside = pending::aside(home);
+    let too_much = aside.len() > TOO_MUCH;
+    let mut goes_on = || too_much || waits();
+    for dir in aside.into_iter().take(AT_ONCE) {
+        if !goes_on() {
             return;
         }
-        let done = |taken: &PathBuf| {
-            pending::make_ready(taken).is_ok_and(|ready| ready) || remove_path(taken).is_ok()
-        };
-        if take(&dir).is_ok_and(|taken| done(&taken)) {
-            left -= 1;
+        if let Ok(taken) = take(&dir) {
+            let _ = remove_path_while(&taken, &mut goes_on);
         }
     }
 }
@@ -410,22 +407,28 @@ mod tests {
     fn a_sweep_takes_a_few_and_what_others_left_half_done() {
         let home = tempfile::tempdir().unwrap();
         let worlds = pending::worlds_dir(home.path());
-        for name in [".aside-wld_1", ".aside-wld_2~1", ".aside-wld_3", "wld_4"] {
-            fs::create_dir_all(worlds.join(name).join("work-0/work")).unwrap();
-        }
-        let left = || {
-            let aside = pending::aside(home.path()).into_iter();
-            let (ready, left): (Vec<_>, Vec<_>) = aside.partition(|dir| pending::is_ready(dir));
-            (left.len(), ready.len())
-        };
-        sweep(home.path());
-        assert_eq!(left(), (1, 2));
-        // There are enough that wait for use now.
-        sweep(home.path());
-        assert_eq!(left(), (0, 2));
-        assert!(worlds.join("wld_4/work-0/work").exists());
-        let emptied = worlds.join(".aside-ready-0/work-0");
-        assert_eq!(fs::read_dir(emptied).unwrap().count(), 0);
+        let make = |name: &str| fs::create_dir_all(worlds.join(name).join("work-0/work")).unwrap();
+        make("wld_0");
+        make(".aside-wld_1~1");
+        (2..=AT_ONCE + 1).for_each(|number| make(&format!(".aside-wld_{number}")));
+        let left = || pending::aside(home.path()).len();
+        // Nobody waits, or not for long.
+        sweep(home.path(), &mut || false);
+        assert_eq!(left(), AT_ONCE + 1);
+        let mut rounds = 0;
+        sweep(home.path(), &mut || {
+            rounds += 1;
+            rounds < 4
+        });
+        assert_eq!(left(), AT_ONCE + 1);
+        sweep(home.path(), &mut || true);
+        assert_eq!(left(), 1);
+        sweep(home.path(), &mut || true);
+        assert_eq!(left(), 0);
+        (0..=TOO_MUCH).for_each(|number| make(&format!(".aside-wld_{number}")));
+        sweep(home.path(), &mut || false);
+        assert_eq!(left(), TOO_MUCH + 1 - AT_ONCE);
+        assert!(worlds.join("wld_0/work-0/work").exists());
         // A name that was taken twice does not grow.
         let dead = worlds.join(".aside-wld_5~1");
         fs::create_dir(&dead).unwrap();

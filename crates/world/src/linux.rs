@@ -275,7 +275,7 @@ impl Linux {
         let begun = started.is_ok();
         let status = started.and_then(|(mut command, streams)| {
             carried = streams;
-            gc::sweep(&spec.substrate_home);
+            gc::sweep(&spec.substrate_home, &mut || still_runs(&command));
             let mut tap = |bytes: &[u8]| listen(request, bytes);
             let end = relay::run(
                 &|command, signal| live.init.signal(command, signal),
@@ -415,6 +415,12 @@ impl WorldBackend for Linux {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic elsewhere leaves a world as it was; it is still the same world.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether there is nothing to be heard of a command yet.
+fn still_runs(command: &Command) -> bool {
+    let heard = process_group::readable(&[command.events()], Some(Duration::ZERO));
+    heard.is_ok_and(|heard| !heard.contains(&true))
 }
 
 fn own(what: &'static str) -> impl FnOnce(io::Error) -> WorldError {

@@ -9,7 +9,6 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -17,12 +16,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use substrate_sys::{at, getdents, xattr};
-
 use crate::entry::Moment;
 use crate::kernel_file;
 use crate::manifest;
-use crate::remove::remove;
 use crate::walk::{Change, ChangeKind};
 use crate::wire;
 
@@ -31,10 +27,6 @@ const EXIT: &str = "exit";
 const NO_EXIT: &str = "-";
 /// What the names of results start with that nobody needs any more. No id starts like this.
 const ASIDE: &str = ".aside-";
-/// Of those, the ones that wait for a new result, emptied: making a directory is slow on some disks.
-const READY: [&str; 2] = [".aside-ready-0", ".aside-ready-1"];
-const UPPER: &str = "upper-";
-const WORK: &str = "work-";
 /// Its being there says that the result was thrown away.
 pub(crate) const DISCARDED: &str = "discarded";
 
@@ -307,13 +299,10 @@ impl Pending {
         let worlds = worlds_dir(home);
         private_dir_all(&worlds)?;
         let dir = worlds.join(&new.world_id);
-        let ready = |name: &&str| fs::rename(worlds.join(name), &dir).is_ok();
-        if !READY.iter().any(ready) {
-            fs::DirBuilder::new()
-                .mode(0o700)
-                .create(&dir)
-                .map_err(io_error("make the directory", &dir))?;
-        }
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&dir)
+            .map_err(io_error("make the directory", &dir))?;
         let (created, fine) = now_on(&dir)?;
         Ok(Self {
             meta: Meta {
@@ -383,8 +372,8 @@ impl Pending {
         } else {
             store.join(format!("{}-{index}", self.meta.world_id))
         };
-        let work = base.join(format!("{WORK}{index}"));
-        let upper = base.join(format!("{UPPER}{index}"));
+        let work = base.join(format!("work-{index}"));
+        let upper = base.join(format!("upper-{index}"));
         let upper = match (kind, target.file_name()) {
             (RootKind::Copy, Some(name)) if !host.is_dir() => upper.join(name),
             _ => upper,
@@ -402,11 +391,7 @@ impl Pending {
                 crate::copy::copy_dir_meta(&target, &upper)
                     .map_err(io_error("copy the metadata of", &target))?;
             }
-            RootKind::Copy => {
-                // A copy is made where nothing is yet.
-                let _ = fs::remove_dir(&upper);
-                private_dir_all(upper.parent().unwrap_or(&base))?;
-            }
+            RootKind::Copy => private_dir_all(upper.parent().unwrap_or(&base))?,
         }
         self.meta.roots.push(Root {
             target,
@@ -671,61 +656,6 @@ pub(crate) fn aside(home: &Path) -> Vec<PathBuf> {
         .filter(|entry| is_aside(&entry.file_name()))
         .map(|entry| entry.path())
         .collect()
-}
-
-/// Whether something that was put aside waits for a new result.
-pub(crate) fn is_ready(dir: &Path) -> bool {
-    READY.iter().any(|ready| dir.ends_with(ready))
-}
-
-/// Empties what was put aside and keeps its directories for a new result; false where enough are
-/// kept, or where a world has left something on them that does not show in a diff.
-pub(crate) fn make_ready(dir: &Path) -> io::Result<bool> {
-    let mut places = READY.iter().map(|ready| dir.with_file_name(ready));
-    let Some(place) = places.find(|place| !place.exists()) else {
-        return Ok(false);
-    };
-    let here = at::open_dir_path(dir)?;
-    for (name, _) in getdents::read_dir(&here)? {
-        if name.as_bytes().starts_with(UPPER.as_bytes()) {
-            if !like_new(&here, &name)? {
-                return Ok(false);
-            }
-        } else if name.as_bytes().starts_with(WORK.as_bytes()) {
-            // An overlay refuses one with anything left of another.
-            let work = at::open_dir(&here, &name)?;
-            for (left, _) in getdents::read_dir(&work)? {
-                remove(&work, &left)?;
-            }
-        } else {
-            remove(&here, &name)?;
-        }
-    }
-    // Whoever was faster has put his there, and it is not empty.
-    Ok(fs::rename(dir, place).is_ok())
-}
-
-/// Makes an upper directory what it was when it was new; false where that cannot be told. Its times
-/// and its owner are set for every world anyway.
-fn like_new(dir: &OwnedFd, name: &OsStr) -> io::Result<bool> {
-    let upper = at::open_dir(dir, name)?;
-    // Flags such as `chattr +S` are set without privileges, and what was once a large directory
-    // stays one. No world sees the directory around it.
-    let kind = |dir: &OwnedFd| at::inode_flags(dir).ok();
-    let (made, around) = (at::stat(&upper, "")?, at::stat(dir, "")?);
-    if kind(&upper) != kind(dir)
-        || made.size > around.size
-        || !getdents::read_dir(&upper)?.is_empty()
-    {
-        return Ok(false);
-    }
-    for attribute in xattr::list(&upper, "")? {
-        if attribute.starts_with(b"user.") || attribute.starts_with(b"system.posix_acl") {
-            xattr::remove(&upper, "", &attribute)?;
-        }
-    }
-    at::chmod(&upper, "", 0o755)?;
-    Ok(true)
 }
 
 fn is_aside(name: &OsStr) -> bool {

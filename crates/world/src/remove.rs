@@ -12,6 +12,11 @@ use crate::trail::Trail;
 
 /// Removes a name and everything below it; it is no error if it is not there.
 pub(crate) fn remove(dir: impl AsFd, name: &OsStr) -> io::Result<()> {
+    remove_while(dir, name, &mut || true)
+}
+
+/// The same for as long as it may go on; what is left then is [`io::ErrorKind::Interrupted`].
+fn remove_while(dir: impl AsFd, name: &OsStr, goes_on: &mut dyn FnMut() -> bool) -> io::Result<()> {
     let dir = dir.as_fd();
     let Some(entry) = Entry::look(dir, name)? else {
         return Ok(());
@@ -23,6 +28,9 @@ pub(crate) fn remove(dir: impl AsFd, name: &OsStr) -> io::Result<()> {
     let mut open: Vec<(OsString, Vec<OsString>)> = Vec::new();
     gone(enter(&mut trail, &mut open, name.to_owned(), &entry))?;
     while let Some((_, rest)) = open.last_mut() {
+        if !goes_on() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let here = trail.here()?;
         let Some(name) = rest.pop() else {
             trail.leave();
@@ -76,6 +84,11 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
 
 /// Removes a path and everything below it; it is no error if it is not there.
 pub(crate) fn remove_path(path: &Path) -> io::Result<()> {
+    remove_path_while(path, &mut || true)
+}
+
+/// The same for as long as it may go on; what is left then is [`io::ErrorKind::Interrupted`].
+pub(crate) fn remove_path_while(path: &Path, goes_on: &mut dyn FnMut() -> bool) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
@@ -84,7 +97,7 @@ pub(crate) fn remove_path(path: &Path) -> io::Result<()> {
         Err(e) if is_absent(&e) => return Ok(()),
         Err(e) => return Err(e),
     };
-    remove(dir, name)
+    remove_while(dir, name, goes_on)
 }
 
 #[cfg(test)]

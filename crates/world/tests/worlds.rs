@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use substrate_world::guard::{ExecJudge, ExecVerdict, ProgramStart};
 use substrate_world::linux::Linux;
 use substrate_world::make::{Groups, Options};
 use substrate_world::pending::Pending;
-use substrate_world::{apply, diff, gated, gc, netprobe, patch};
+use substrate_world::{apply, gated, gc, netprobe, patch};
 
 struct Rig {
     _dir: tempfile::TempDir,
@@ -176,76 +176,6 @@ fn streams_to_nowhere_lead_to_the_worlds_own() {
                 stat -L -c %t:%T /proc/self/fd/0; readlink /proc/self/fd/0";
     let (_, said) = isolated(&rig, line);
     assert_eq!(said, "refused\nkept\nkept\n1:3\n/dev/null\n");
-}
-
-#[test]
-fn what_an_empty_result_lay_in_serves_another() {
-    if !common::worlds_work("what_an_empty_result_lay_in_serves_another") {
-        return;
-    }
-    let rig = Rig::new();
-    let backend = Linux::new(Options::default());
-    let run = |line: &str| {
-        let (result, said) = exec(&backend, Place::Fresh(&rig.spec), rig.shell(line));
-        let result = result.unwrap();
-        assert_eq!(result.status, Status::Exited(0), "{line}: {said}");
-        assert_eq!(result.enforced.fs, "overlay", "{line}");
-        backend.take_held(WorldHandle { id: result.world }).unwrap()
-    };
-    let inode = |held: &Pending| {
-        let inode = |path: &Path| fs::metadata(path).unwrap().ino();
-        (inode(held.dir()), inode(&held.meta().roots[0].upper))
-    };
-    // What one leaves is emptied while the second runs, and serves the third.
-    let mut seen = Vec::new();
-    for line in ["touch x; rm x", "true", "true", "true"] {
-        let mut held = run(line);
-        seen.push(inode(&held));
-        gc::forget(&mut held).unwrap();
-    }
-    assert_eq!((seen[0], seen[1]), (seen[2], seen[3]));
-    // It holds what is written, and nothing else.
-    let kept = run("echo after > file");
-    assert_eq!(inode(&kept), seen[0]);
-    let diff = diff::settle(&kept, false, &mut |_| true).unwrap();
-    assert_eq!(diff.mods, [rig.project.join("file")]);
-    assert_eq!((diff.writes.len(), diff.deletes.len()), (0, 0));
-    assert_eq!(fs::read(rig.project.join("file")).unwrap(), b"before");
-    // A copy finds room where an overlay was.
-    let copying = Linux::new(Options {
-        no_overlay: true,
-        ..Options::default()
-    });
-    let mut held = run("true");
-    gc::forget(&mut held).unwrap();
-    let (result, said) = exec(&copying, Place::Fresh(&rig.spec), rig.shell("cat file"));
-    let result = result.unwrap();
-    assert_eq!(
-        (result.enforced.fs.as_str(), said.as_str()),
-        ("copy", "before")
-    );
-    let mut held = copying.take_held(WorldHandle { id: result.world }).unwrap();
-    gc::forget(&mut held).unwrap();
-    // Flags of an inode show in no diff: what has some is not used again.
-    let mut held = run("true");
-    let upper = held.meta().roots[0].upper.clone();
-    let mut chattr = std::process::Command::new("chattr");
-    let flagged = chattr.arg("+d").arg(&upper).status();
-    let flagged = flagged.is_ok_and(|status| status.success());
-    let marked = inode(&held);
-    gc::forget(&mut held).unwrap();
-    let mut later = Vec::new();
-    for _ in 0..4 {
-        let mut held = run("true");
-        later.push(inode(&held));
-        gc::forget(&mut held).unwrap();
-    }
-    assert_eq!(later.contains(&marked), !flagged);
-    // Whoever clears up finds them all.
-    gc::collect(&rig.spec.substrate_home, Duration::ZERO, &mut |_| true).unwrap();
-    let worlds = fs::read_dir(rig.spec.substrate_home.join("worlds")).unwrap();
-    let left: Vec<_> = worlds.flatten().map(|entry| entry.path()).collect();
-    assert_eq!(left, [kept.dir()]);
 }
 
 #[test]
