@@ -418,11 +418,11 @@ fn the_prompt_asks_remembers_and_forgets() {
     sandbox.policy(
         "test",
         &format!(
-            "id: test\nname: Test\n{}",
+            "id: test\nname: Test\ntrace: {{ redact: [\"hunter2\"] }}\n{}",
             ASKS.replace("touch *", "date *")
         ),
     );
-    person.types("touch b; echo made-$((1+1))\r");
+    person.types("touch b; echo made-$((1+1)) hunter2\r");
     person.sees("Policy reloaded");
     person.sees("made-2");
     // What only a person may do, he may type here.
@@ -438,6 +438,12 @@ fn the_prompt_asks_remembers_and_forgets() {
     assert!(exists(&sandbox, "a") && exists(&sandbox, "b"));
     assert_eq!(grants(&sandbox)[0]["pattern"], "date");
     assert!(!sandbox.events("policy_reload").is_empty());
+    // So does what it takes out of the record.
+    let said = format!("{:?}", sandbox.events("command_start"));
+    assert!(
+        said.contains("made-") && !said.contains("hunter2"),
+        "{said}"
+    );
 }
 
 /// A program that types into the terminal that it is started on, some seconds long.

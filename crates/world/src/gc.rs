@@ -7,8 +7,8 @@
 //! groups, bears the name of its owner and is rubbish as soon as that has ended.
 //!
 //! A result in which nothing was written is only put aside: taking its empty directories apart makes
-//! some disks work, and nobody should wait for that. Whoever runs the next command in a world does
-//! it while that runs.
+//! some disks work, and nobody should wait for that. Whoever finds many when he runs a command in
+//! a world removes some while that runs.
 
 use std::fs;
 use std::io;
@@ -34,11 +34,15 @@ const NOW_AND_THEN: Duration = Duration::from_secs(3600);
 /// How long the writes of a world are kept whose owner died.
 pub const KEEP_ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
-/// How much of what was put aside is removed while a command runs.
-const AT_ONCE: usize = 4;
+/// So much may lie aside. It takes little room, and ext4 steps over every inode that was freed in the
+/// last minutes when it makes a file: removing one for each command makes all of them slower.
+const MANY: usize = 256;
 
-/// With more than this left, commands are kept waiting for its removal.
-const TOO_MUCH: usize = 64;
+/// With more than this, commands are kept waiting for its removal.
+const TOO_MANY: usize = 2 * MANY;
+
+/// How many are removed while a command runs.
+const AT_ONCE: usize = 4;
 
 /// A directory without a readable description is left alone for this long: its world may just
 /// be being made.
@@ -183,7 +187,7 @@ pub fn now_and_then(home: &Path) {
     }
     // Before the work, so that many commands at once do not all begin it.
     if fs::write(&stamp, "").is_ok() {
-        let _ = collect(home, KEEP_APPLIED, &mut |_| true);
+        let _ = collect_results(home, KEEP_APPLIED, &mut |_| true);
     }
 }
 
@@ -224,8 +228,27 @@ fn age(path: &Path) -> Duration {
         .unwrap_or(Duration::ZERO)
 }
 
-/// Removes the rubbish below a home. One that resists does not keep the others.
+/// Removes the rubbish below a home, and what was put aside. One that resists does not keep the others.
 pub fn collect(
+    home: &Path,
+    keep_applied: Duration,
+    progress: OnProgress<'_>,
+) -> Result<Collected, PendingError> {
+    let mut done = collect_results(home, keep_applied, progress)?;
+    for dir in pending::aside(home) {
+        // Under another name first, so that what was ready for a new result is not taken for one.
+        match take(&dir).and_then(|taken| remove_path(&taken)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let error = io_error("remove", &dir)(error);
+                done.failed.push((dir, error));
+            }
+            _ => {}
+        }
+    }
+    Ok(done)
+}
+
+fn collect_results(
     home: &Path,
     keep_applied: Duration,
     progress: OnProgress<'_>,
@@ -235,12 +258,6 @@ pub fn collect(
         .filter(|l| l.verdict.is_rubbish())
         .collect();
     let mut done = Collected::default();
-    for dir in pending::aside(home) {
-        if let Err(error) = remove_path(&dir) {
-            let error = io_error("remove", &dir)(error);
-            done.failed.push((dir, error));
-        }
-    }
     let total = Some(rubbish.len() as u64);
     for (number, leftover) in rubbish.into_iter().enumerate() {
         let result = match leftover.pending {
@@ -291,14 +308,16 @@ pub fn forget(pending: &mut Pending) -> Result<(), PendingError> {
     remove_path(pending.dir()).map_err(io_error("remove", pending.dir()))
 }
 
-/// Removes some of what was put aside, for as long as the caller waits for something else. Commands
-/// that ran side by side have left one result each, so more than one goes at a time; each is taken by
-/// whoever renames it first. What cannot be removed stays for [`collect`].
+/// Removes some of what was put aside where there is much of it, for as long as the caller waits for
+/// something else. Commands that ran side by side have left one result each, so more than one goes at
+/// a time; each is taken by whoever renames it first. What cannot be removed stays for [`collect`].
 pub(crate) fn sweep(home: &Path, waits: &mut dyn FnMut() -> bool) {
-    let aside = pending::aside(home);
-    let too_much = aside.len() > TOO_MUCH;
-    let mut goes_on = || too_much || waits();
-    for dir in aside.into_iter().take(AT_ONCE) {
+    let mut aside = pending::aside(home);
+    aside.retain(|dir| !pending::is_ready(dir));
+    let above = aside.len().saturating_sub(MANY);
+    let too_many = aside.len() > TOO_MANY;
+    let mut goes_on = || too_many || waits();
+    for dir in aside.into_iter().take(AT_ONCE.min(above)) {
         if !goes_on() {
             return;
         }
@@ -404,31 +423,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sweep_takes_a_few_and_what_others_left_half_done() {
+    fn a_sweep_takes_a_few_of_many_and_what_others_left_half_done() {
         let home = tempfile::tempdir().unwrap();
         let worlds = pending::worlds_dir(home.path());
-        let make = |name: &str| fs::create_dir_all(worlds.join(name).join("work-0/work")).unwrap();
+        let make = |name: &str| fs::create_dir_all(worlds.join(name).join("work-0")).unwrap();
         make("wld_0");
-        make(".aside-wld_1~1");
-        (2..=AT_ONCE + 1).for_each(|number| make(&format!(".aside-wld_{number}")));
+        make(".aside-wld_0~1");
+        (1..MANY).for_each(|number| make(&format!(".aside-wld_{number}")));
         let left = || pending::aside(home.path()).len();
+        sweep(home.path(), &mut || true);
+        assert_eq!(left(), MANY, "that is not much yet");
+        (0..6).for_each(|number| make(&format!(".aside-wld_more{number}")));
         // Nobody waits, or not for long.
         sweep(home.path(), &mut || false);
-        assert_eq!(left(), AT_ONCE + 1);
         let mut rounds = 0;
         sweep(home.path(), &mut || {
             rounds += 1;
-            rounds < 4
+            rounds < 3
         });
-        assert_eq!(left(), AT_ONCE + 1);
+        assert_eq!(left(), MANY + 6);
         sweep(home.path(), &mut || true);
-        assert_eq!(left(), 1);
+        assert_eq!(left(), MANY + 6 - AT_ONCE);
         sweep(home.path(), &mut || true);
-        assert_eq!(left(), 0);
-        (0..=TOO_MUCH).for_each(|number| make(&format!(".aside-wld_{number}")));
+        assert_eq!(left(), MANY);
+        (0..=MANY).for_each(|number| make(&format!(".aside-wld_flood{number}")));
         sweep(home.path(), &mut || false);
-        assert_eq!(left(), TOO_MUCH + 1 - AT_ONCE);
-        assert!(worlds.join("wld_0/work-0/work").exists());
+        assert_eq!(left(), TOO_MANY + 1 - AT_ONCE);
+        // What is ready for use counts for nothing, except to a collector.
+        pending::make_ready(home.path()).unwrap();
+        collect(home.path(), KEEP_APPLIED, &mut |_| true).unwrap();
+        assert_eq!(left(), 0);
+        assert!(worlds.join("wld_0/work-0").exists());
         // A name that was taken twice does not grow.
         let dead = worlds.join(".aside-wld_5~1");
         fs::create_dir(&dead).unwrap();

@@ -23,7 +23,7 @@ use crate::layout::Placement;
 use crate::limits::Group;
 use crate::make::{self, Live, Options, Purpose};
 use crate::network::{NetReport, NetworkMaker};
-use crate::pending::Pending;
+use crate::pending::{self, Pending};
 use crate::relay::{self, Beside};
 use crate::start::{Asked, start};
 use crate::streams::{self, Carried};
@@ -275,6 +275,10 @@ impl Linux {
         let begun = started.is_ok();
         let status = started.and_then(|(mut command, streams)| {
             carried = streams;
+            if live.pending.is_some() {
+                // For the next one, which takes a little longer without.
+                let _ = pending::make_ready(&spec.substrate_home);
+            }
             gc::sweep(&spec.substrate_home, &mut || still_runs(&command));
             let mut tap = |bytes: &[u8]| listen(request, bytes);
             let end = relay::run(

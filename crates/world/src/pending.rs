@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use substrate_sys::{at, clock};
+use substrate_trace::WorldId;
+
 use crate::entry::Moment;
 use crate::kernel_file;
 use crate::manifest;
@@ -27,6 +30,9 @@ const EXIT: &str = "exit";
 const NO_EXIT: &str = "-";
 /// What the names of results start with that nobody needs any more. No id starts like this.
 const ASIDE: &str = ".aside-";
+/// Fresh directories for the next result, made while nobody waits. It is aside too: whoever clears up
+/// takes it for rubbish.
+const READY: &str = ".aside-ready";
 /// Its being there says that the result was thrown away.
 pub(crate) const DISCARDED: &str = "discarded";
 
@@ -299,10 +305,9 @@ impl Pending {
         let worlds = worlds_dir(home);
         private_dir_all(&worlds)?;
         let dir = worlds.join(&new.world_id);
-        fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&dir)
-            .map_err(io_error("make the directory", &dir))?;
+        if !take_ready(&worlds, &dir) {
+            private_dir(&dir).map_err(io_error("make the directory", &dir))?;
+        }
         let (created, fine) = now_on(&dir)?;
         Ok(Self {
             meta: Meta {
@@ -372,8 +377,7 @@ impl Pending {
         } else {
             store.join(format!("{}-{index}", self.meta.world_id))
         };
-        let work = base.join(format!("work-{index}"));
-        let upper = base.join(format!("upper-{index}"));
+        let [work, upper] = places(&base, index);
         let upper = match (kind, target.file_name()) {
             (RootKind::Copy, Some(name)) if !host.is_dir() => upper.join(name),
             _ => upper,
@@ -381,17 +385,16 @@ impl Pending {
         match kind {
             RootKind::Overlay => {
                 private_dir_all(&work)?;
-                // Most directories are like this, and need not be changed then.
-                fs::DirBuilder::new()
-                    .mode(0o755)
-                    .recursive(true)
-                    .create(&upper)
-                    .map_err(io_error("make the directory", &upper))?;
+                upper_dir(&upper).map_err(io_error("make the directory", &upper))?;
                 // The upper directory's own metadata is what the world sees on the root.
                 crate::copy::copy_dir_meta(&target, &upper)
                     .map_err(io_error("copy the metadata of", &target))?;
             }
-            RootKind::Copy => private_dir_all(upper.parent().unwrap_or(&base))?,
+            RootKind::Copy => {
+                // A copy is made where nothing is yet.
+                let _ = fs::remove_dir(&upper);
+                private_dir_all(upper.parent().unwrap_or(&base))?;
+            }
         }
         self.meta.roots.push(Root {
             target,
@@ -658,6 +661,43 @@ pub(crate) fn aside(home: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// Makes directories ready for the next result, if there are none yet: a file system may take longer
+/// for that than a short command runs. No world has seen them before.
+pub(crate) fn make_ready(home: &Path) -> io::Result<()> {
+    let worlds = worlds_dir(home);
+    let ready = worlds.join(READY);
+    if ready.exists() {
+        return Ok(());
+    }
+    // By a name that nobody else gives; until it is ready, whoever finds it may remove it.
+    let new = worlds.join(format!("{READY}-{}", WorldId::new()));
+    private_dir(&new)?;
+    let [work, upper] = places(&new, 0);
+    private_dir(&work)?;
+    upper_dir(&upper)?;
+    // Fails where somebody else was faster: a directory replaces only an empty one.
+    fs::rename(&new, ready)
+}
+
+/// Makes what is ready the directory of a new result.
+fn take_ready(worlds: &Path, dir: &Path) -> bool {
+    let ready = worlds.join(READY);
+    // A directory without a description counts as new by its time.
+    let touched = at::open_dir_path(&ready)
+        .and_then(|ready| at::set_mtime(ready, "", clock::realtime_coarse()?));
+    touched.is_ok() && fs::rename(ready, dir).is_ok()
+}
+
+/// Whether this waits for the next result.
+pub(crate) fn is_ready(dir: &Path) -> bool {
+    dir.ends_with(READY)
+}
+
+/// Where the writes to a root go, and what an overlay needs beside them.
+fn places(base: &Path, index: usize) -> [PathBuf; 2] {
+    ["work", "upper"].map(|name| base.join(format!("{name}-{index}")))
+}
+
 fn is_aside(name: &OsStr) -> bool {
     name.as_bytes().starts_with(ASIDE.as_bytes())
 }
@@ -718,6 +758,18 @@ pub(crate) fn write_atomically(
     Ok(())
 }
 
+fn private_dir(dir: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o700).create(dir)
+}
+
+/// Most directories are like this, and need not be changed then.
+fn upper_dir(dir: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .mode(0o755)
+        .recursive(true)
+        .create(dir)
+}
+
 fn private_dir_all(dir: &Path) -> Result<(), PendingError> {
     fs::DirBuilder::new()
         .mode(0o700)
@@ -739,8 +791,7 @@ fn check_id(id: &str) -> Result<(), PendingError> {
 /// fine clock, and every change after that, anywhere, with nothing earlier.
 fn now_on(dir: &Path) -> Result<(Moment, bool), PendingError> {
     let look = || fs::symlink_metadata(dir).map_err(io_error("look at", dir));
-    let tick =
-        || substrate_sys::clock::realtime_coarse().map_err(io_error("read the clock for", dir));
+    let tick = || clock::realtime_coarse().map_err(io_error("read the clock for", dir));
     look()?;
     let before = tick()?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
@@ -755,6 +806,40 @@ fn now_on(dir: &Path) -> Result<(Moment, bool), PendingError> {
 mod tests {
     use super::*;
     use std::os::unix::ffi::OsStringExt;
+
+    #[test]
+    fn what_is_ready_serves_one_new_result() {
+        let home = tempfile::tempdir().unwrap();
+        let target = tempfile::tempdir().unwrap();
+        fs::write(target.path().join("file"), "x").unwrap();
+        let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+        let ready = worlds_dir(home.path()).join(READY);
+        private_dir_all(ready.parent().unwrap()).unwrap();
+        make_ready(home.path()).unwrap();
+        make_ready(home.path()).unwrap();
+        assert_eq!(aside(home.path()), [ready.as_path()]);
+        let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+        File::open(&ready).unwrap().set_modified(long_ago).unwrap();
+        let was = (inode(&ready), inode(&ready.join("upper-0")));
+
+        let mut first = Pending::create(home.path(), new("wld_1", "s")).unwrap();
+        let made = fs::metadata(first.dir()).unwrap();
+        assert!(made.modified().unwrap() > long_ago + std::time::Duration::from_secs(3000));
+        assert_eq!(made.mode() & 0o7777, 0o700);
+        let root = first
+            .add_root(target.path(), RootKind::Overlay, false)
+            .unwrap();
+        assert_eq!((inode(first.dir()), inode(&root.upper)), was);
+        assert!(!ready.exists());
+        let second = Pending::create(home.path(), new("wld_2", "s")).unwrap();
+        assert_eq!(fs::read_dir(second.dir()).unwrap().count(), 0);
+
+        // A copy finds nothing in its way.
+        make_ready(home.path()).unwrap();
+        let mut third = Pending::create(home.path(), new("wld_3", "s")).unwrap();
+        let copy = crate::held::copy_whole(&mut third, target.path(), "a test").unwrap();
+        assert_eq!(fs::read(copy.join("file")).unwrap(), b"x");
+    }
 
     fn new(world: &str, span: &str) -> NewPending {
         NewPending {
