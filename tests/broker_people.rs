@@ -425,6 +425,17 @@ fn the_prompt_asks_remembers_and_forgets() {
     person.types("touch b; echo made-$((1+1)) hunter2\r");
     person.sees("Policy reloaded");
     person.sees("made-2");
+    // Also one that was told while he was looking at the prompt.
+    sandbox.policy(
+        "test",
+        &format!(
+            "id: test\nname: Test\ntrace: {{ redact: [\"hunter2\", \"swordfish\"] }}\n{}",
+            ASKS.replace("touch *", "date *")
+        ),
+    );
+    person.sees("Policy reloaded");
+    person.types("echo later-$((1+1)) swordfish\r");
+    person.sees("later-2");
     // What only a person may do, he may type here.
     person.types("substrate approvals grant -- date\r");
     person.sees("Allow it?");
@@ -441,7 +452,7 @@ fn the_prompt_asks_remembers_and_forgets() {
     // So does what it takes out of the record.
     let said = format!("{:?}", sandbox.events("command_start"));
     assert!(
-        said.contains("made-") && !said.contains("hunter2"),
+        said.contains("made-") && !said.contains("hunter2") && !said.contains("swordfish"),
         "{said}"
     );
 }

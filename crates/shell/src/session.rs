@@ -32,6 +32,8 @@ pub struct Session {
     pub record: bool,
     /// Opened anew before each event for as long as it cannot be, so that a repaired disk is used.
     writer: RefCell<Result<Writer, String>>,
+    /// What it takes out.
+    redact: RefCell<Vec<String>>,
     session_id: SessionId,
     parent: Option<SpanId>,
     agent_id: String,
@@ -52,6 +54,7 @@ impl Session {
             None => (SessionId::new(), None),
         };
         let writer = RefCell::new(open_trace(&broker));
+        let redact = RefCell::new(broker.last_policy().settings().redact.clone());
         let agent_id = environment::get(&env, SUBSTRATE_AGENT_ID)
             .filter(|value| !value.is_empty())
             .map_or_else(
@@ -65,6 +68,7 @@ impl Session {
             env,
             record: false,
             writer,
+            redact,
             session_id,
             parent,
             agent_id,
@@ -110,9 +114,14 @@ impl Session {
 
     /// Tells the person and the trace what happened to the policies since the last line.
     pub fn heed_policy_changes(&self) {
-        if self.broker.has_notes() {
-            // What is taken out of the record is the policy's to say.
+        // What is taken out of the record is the policy's to say.
+        let policy = self.broker.last_policy();
+        let redact = &policy.settings().redact;
+        if *self.redact.borrow() != *redact {
+            self.redact.replace(redact.clone());
             *self.writer.borrow_mut() = open_trace(&self.broker);
+        }
+        if self.broker.has_notes() {
             self.teller(Announcer::default())
                 .tell(&|event| self.record_or_warn(event));
         }

@@ -15,6 +15,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use substrate_trace::WorldId;
+
 use crate::diff::{OnProgress, Progress, Stage};
 use crate::limits;
 use crate::mountinfo;
@@ -317,12 +319,13 @@ pub(crate) fn sweep(home: &Path, waits: &mut dyn FnMut() -> bool) {
     let above = aside.len().saturating_sub(MANY);
     let too_many = aside.len() > TOO_MANY;
     let mut goes_on = || too_many || waits();
-    for dir in aside.into_iter().take(AT_ONCE.min(above)) {
-        if !goes_on() {
+    let mut left = AT_ONCE.min(above);
+    for dir in aside {
+        if left == 0 || !goes_on() {
             return;
         }
-        if let Ok(taken) = take(&dir) {
-            let _ = remove_path_while(&taken, &mut goes_on);
+        if take(&dir).is_ok_and(|taken| remove_path_while(&taken, &mut goes_on).is_ok()) {
+            left -= 1;
         }
     }
 }
@@ -331,7 +334,7 @@ pub(crate) fn sweep(home: &Path, waits: &mut dyn FnMut() -> bool) {
 fn take(dir: &Path) -> io::Result<PathBuf> {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let name = name.split('~').next().unwrap_or_default();
-    let taken = dir.with_file_name(format!("{name}~{}", std::process::id()));
+    let taken = dir.with_file_name(format!("{name}~{}", WorldId::new()));
     fs::rename(dir, &taken)?;
     Ok(taken)
 }
@@ -457,8 +460,9 @@ mod tests {
         // A name that was taken twice does not grow.
         let dead = worlds.join(".aside-wld_5~1");
         fs::create_dir(&dead).unwrap();
-        let own = format!(".aside-wld_5~{}", std::process::id());
-        assert!(take(&dead).unwrap().ends_with(own));
+        let taken = take(&take(&dead).unwrap()).unwrap();
+        let name = taken.file_name().unwrap().to_str().unwrap().to_owned();
+        assert_eq!(name.matches('~').count(), 1, "{name}");
         assert!(take(&dead).is_err(), "only one can take it");
     }
 }

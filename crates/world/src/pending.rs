@@ -33,6 +33,8 @@ const ASIDE: &str = ".aside-";
 /// Fresh directories for the next result, made while nobody waits. It is aside too: whoever clears up
 /// takes it for rubbish.
 const READY: &str = ".aside-ready";
+/// The mode of an upper directory. Most directories are like this, and need not be changed then.
+const UPPER: u32 = 0o755;
 /// Its being there says that the result was thrown away.
 pub(crate) const DISCARDED: &str = "discarded";
 
@@ -674,7 +676,8 @@ pub(crate) fn make_ready(home: &Path) -> io::Result<()> {
     private_dir(&new)?;
     let [work, upper] = places(&new, 0);
     private_dir(&work)?;
-    upper_dir(&upper)?;
+    private_dir(&upper)?;
+    fs::set_permissions(&upper, fs::Permissions::from_mode(UPPER))?;
     // Fails where somebody else was faster: a directory replaces only an empty one.
     fs::rename(&new, ready)
 }
@@ -682,10 +685,13 @@ pub(crate) fn make_ready(home: &Path) -> io::Result<()> {
 /// Makes what is ready the directory of a new result.
 fn take_ready(worlds: &Path, dir: &Path) -> bool {
     let ready = worlds.join(READY);
-    // A directory without a description counts as new by its time.
-    let touched = at::open_dir_path(&ready)
-        .and_then(|ready| at::set_mtime(ready, "", clock::realtime_coarse()?));
-    touched.is_ok() && fs::rename(ready, dir).is_ok()
+    let ours = |ready: &Path| -> io::Result<bool> {
+        let ready = at::open_dir_path(ready)?;
+        // A directory without a description counts as new by its time.
+        at::set_mtime(&ready, "", clock::realtime_coarse()?)?;
+        Ok(at::stat(&ready, "")?.uid == at::effective_uid())
+    };
+    ours(&ready).unwrap_or(false) && fs::rename(ready, dir).is_ok()
 }
 
 /// Whether this waits for the next result.
@@ -762,10 +768,9 @@ fn private_dir(dir: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o700).create(dir)
 }
 
-/// Most directories are like this, and need not be changed then.
 fn upper_dir(dir: &Path) -> io::Result<()> {
     fs::DirBuilder::new()
-        .mode(0o755)
+        .mode(UPPER)
         .recursive(true)
         .create(dir)
 }

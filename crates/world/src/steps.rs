@@ -186,8 +186,11 @@ impl Recipe<'_> {
     /// The steps of the full level, in the only order that works.
     pub fn steps(mut self) -> Steps {
         let mut steps = Steps::default();
-        // Without an identity in the new user namespace nothing below is permitted.
+        // Capabilities are enough for this, and an owner who writes the id maps does it meanwhile.
+        let early = (self.maps == MapsBy::Owner).then(|| self.take_devices(&mut steps));
+        // Without an identity in the new user namespace no file can be made.
         self.become_somebody(&mut steps);
+        let nodes = early.unwrap_or_else(|| self.take_devices(&mut steps));
         // Limits hold from before the first byte of work; the files lie on the host's tree.
         self.enter_groups(&mut steps);
         // Needs the host's /proc/sys, which is about to become read-only.
@@ -195,7 +198,7 @@ impl Recipe<'_> {
         // What must stay writable, and what only the host's tree has, is taken while the tree
         // is as the host left it. An overlay is made now because its upper directory lies on a
         // mount that the next step makes read-only.
-        let taken = self.take_from_host(&mut steps);
+        let taken = self.take_from_host(&mut steps, nodes);
         // From here on nothing outside the world can be written, whatever comes later fails.
         self.make_read_only(&mut steps);
         // Own /proc first: the steps after it use /dev, and masks below /proc are part of it.
@@ -259,16 +262,24 @@ impl Recipe<'_> {
         }
     }
 
-    fn take_from_host(&self, steps: &mut Steps) -> Taken {
-        let mut taken = Taken::default();
+    fn take_devices(&self, steps: &mut Steps) -> Vec<(&'static str, Slot)> {
+        let mut nodes = Vec::new();
         for node in NODES {
             let path = Path::new("/dev").join(node);
             if path.exists() {
                 // Devices can be written on a read-only mount; their modes and times are the host's.
                 let slot = steps.take("take the device", &path, RDONLY, 0);
-                taken.nodes.push((node, slot));
+                nodes.push((node, slot));
             }
         }
+        nodes
+    }
+
+    fn take_from_host(&self, steps: &mut Steps, nodes: Vec<(&'static str, Slot)>) -> Taken {
+        let mut taken = Taken {
+            nodes,
+            ..Taken::default()
+        };
         for (path, what) in &self.layout.places {
             let slot = match what {
                 What::Host { writable } => {

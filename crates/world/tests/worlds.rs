@@ -70,6 +70,14 @@ impl Rig {
         }
     }
 
+    /// How many results there are; what lies aside is empty.
+    fn results(&self) -> usize {
+        let all = fs::read_dir(self.spec.substrate_home.join("worlds")).unwrap();
+        let aside = |name: OsString| name.to_string_lossy().starts_with(".aside-");
+        all.filter(|entry| !aside(entry.as_ref().unwrap().file_name()))
+            .count()
+    }
+
     fn shell(&self, line: &str) -> ExecRequest {
         ExecRequest {
             env: vec![("PATH".into(), "/usr/bin:/bin".into())],
@@ -149,18 +157,14 @@ fn nothing_starts_before_the_caller_has_begun() {
         fs::remove_file(&note).unwrap();
     }
     backend.see_off();
-    let left = || {
-        let all = fs::read_dir(rig.spec.substrate_home.join("worlds")).unwrap();
-        all.count()
-    };
-    let before = left();
+    let before = rig.results();
     for place in [Place::Fresh(&rig.spec), Place::Once(&rig.spec)] {
         let request = rig.shell("touch started");
         let result = backend.exec_beside(place, &request, None, &mut || false);
         assert!(matches!(result, Err(WorldError::CalledOff)), "{result:?}");
         assert!(!rig.project.join("started").exists());
     }
-    assert_eq!(left(), before);
+    assert_eq!(rig.results(), before);
 }
 
 #[test]
@@ -426,8 +430,7 @@ fn what_cannot_start_is_named_and_leaves_nothing() {
         error.contains("/etc/passwd") && error.contains("executing"),
         "{error}"
     );
-    let worlds = rig.spec.substrate_home.join("worlds");
-    assert_eq!(fs::read_dir(worlds).unwrap().count(), 0);
+    assert_eq!(rig.results(), 0);
 }
 
 #[test]
