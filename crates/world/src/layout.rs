@@ -337,7 +337,9 @@ impl Layout {
     fn hide_one(&mut self, path: &Path) {
         self.drop_below(path);
         self.places.remove(path);
-        if !self.shows_host(path) {
+        // The kernel shows much of the same in the world's own view of it.
+        let kernel = matches!(self.nearest(path), Some((_, What::Proc | What::Sys)));
+        if !self.shows_host(path) && !kernel {
             return;
         }
         let what = match fs::symlink_metadata(path) {

@@ -442,7 +442,8 @@ impl Recipe<'_> {
         // As late as can be, because it is made meanwhile: /sys shows the network of who mounts it.
         self.enter_network(steps);
         self.mount_sys(steps);
-        for (path, what) in below_sys {
+        // An empty cover has nothing below it.
+        for (path, what) in below_sys.into_iter().filter(|_| !self.mask_sys) {
             self.fill_place(steps, taken, &mut filling, path, what);
         }
         for file in filling.scratch {

@@ -168,6 +168,27 @@ fn nothing_starts_before_the_caller_has_begun() {
 }
 
 #[test]
+fn what_the_kernel_shows_can_be_hidden() {
+    if !common::worlds_work("what_the_kernel_shows_can_be_hidden") {
+        return;
+    }
+    let mut rig = Rig::new();
+    for path in ["/sys/kernel", "/proc/cpuinfo"] {
+        rig.spec.hide.push(PathPattern {
+            glob: path.into(),
+            base: path.into(),
+        });
+    }
+    let line = "ls /sys/kernel 2>/dev/null | wc -l; wc -c < /proc/cpuinfo; ls /sys | wc -l";
+    for isolate in [true, false] {
+        rig.spec.net.isolate = isolate;
+        let (_, said) = isolated(&rig, line);
+        assert!(said.starts_with("0\n0\n"), "{said}");
+        assert_ne!(said.lines().nth(2), Some("0"), "{said}");
+    }
+}
+
+#[test]
 fn streams_to_nowhere_lead_to_the_worlds_own() {
     if !common::worlds_work("streams_to_nowhere_lead_to_the_worlds_own") {
         return;
