@@ -326,12 +326,12 @@ impl Broker {
         self.state().base.details.clone()
     }
 
-    /// The policy of the session as the last judgement found it, without another look at the files.
+    /// The policy of the session as it was found last, without another look at the files.
     pub fn last_policy(&self) -> Policy {
         self.shared.policies.last().base.policy.clone()
     }
 
-    /// What is not needed for judging, as the last judgement found it.
+    /// What is not needed for judging, as it was found last.
     pub fn last_details(&self) -> Arc<Details> {
         self.shared.policies.last().base.details.clone()
     }

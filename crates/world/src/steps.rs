@@ -187,10 +187,10 @@ impl Recipe<'_> {
     pub fn steps(mut self) -> Steps {
         let mut steps = Steps::default();
         // Capabilities are enough for this, and an owner who writes the id maps does it meanwhile.
-        let early = (self.maps == MapsBy::Owner).then(|| self.take_devices(&mut steps));
+        let early = (self.maps == MapsBy::Owner).then(|| take_devices(&mut steps));
         // Without an identity in the new user namespace no file can be made.
         self.become_somebody(&mut steps);
-        let nodes = early.unwrap_or_else(|| self.take_devices(&mut steps));
+        let nodes = early.unwrap_or_else(|| take_devices(&mut steps));
         // Limits hold from before the first byte of work; the files lie on the host's tree.
         self.enter_groups(&mut steps);
         // Needs the host's /proc/sys, which is about to become read-only.
@@ -260,19 +260,6 @@ impl Recipe<'_> {
             }
             None => {}
         }
-    }
-
-    fn take_devices(&self, steps: &mut Steps) -> Vec<(&'static str, Slot)> {
-        let mut nodes = Vec::new();
-        for node in NODES {
-            let path = Path::new("/dev").join(node);
-            if path.exists() {
-                // Devices can be written on a read-only mount; their modes and times are the host's.
-                let slot = steps.take("take the device", &path, RDONLY, 0);
-                nodes.push((node, slot));
-            }
-        }
-        nodes
     }
 
     fn take_from_host(&self, steps: &mut Steps, nodes: Vec<(&'static str, Slot)>) -> Taken {
@@ -496,8 +483,16 @@ impl Recipe<'_> {
                         ("nr_inodes", Some("2".to_owned())),
                     ];
                     let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
-                    steps.mount_new("hide", path, "tmpfs", &parameters, attributes);
-                    filling.empty_dir = Some(path.to_owned());
+                    let slot = steps.slot();
+                    let step = new_filesystem("tmpfs", &parameters, attributes, slot);
+                    steps.add("hide", Some(path), step);
+                    if path.starts_with("/proc") || path.starts_with("/sys") {
+                        // A process or device of the host's may not be there in the world.
+                        steps.add("hide", Some(path), Step::Cover(slot, c(path)));
+                    } else {
+                        steps.attach("hide", slot, path);
+                        filling.empty_dir = Some(path.to_owned());
+                    }
                 }
             },
             What::NoFile => cover_with_file(steps, Path::new(NOTHING), path),
@@ -616,6 +611,19 @@ impl Recipe<'_> {
 struct Taken {
     nodes: Vec<(&'static str, Slot)>,
     places: BTreeMap<PathBuf, Slot>,
+}
+
+fn take_devices(steps: &mut Steps) -> Vec<(&'static str, Slot)> {
+    let mut nodes = Vec::new();
+    for node in NODES {
+        let path = Path::new("/dev").join(node);
+        if path.exists() {
+            // Devices can be written on a read-only mount; their modes and times are the host's.
+            let slot = steps.take("take the device", &path, RDONLY, 0);
+            nodes.push((node, slot));
+        }
+    }
+    nodes
 }
 
 fn overlay(steps: &mut Steps, target: &Path, upper: &Path, work: &Path) -> Slot {
