@@ -31,7 +31,7 @@ impl Alarm {
                 tv_nsec: 0,
             },
             it_value: libc::timespec {
-                tv_sec: time.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+                tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
                 tv_nsec: time.subsec_nanos().into(),
             },
         };

@@ -11,7 +11,7 @@ pub const NETFILTER: i32 = libc::NETLINK_NETFILTER;
 pub const SOCK_DIAG: i32 = libc::NETLINK_SOCK_DIAG;
 
 /// How long an answer of the kernel may take before the request counts as failed.
-const REPLY_SECONDS: libc::time_t = 5;
+const REPLY_SECONDS: i64 = 5;
 
 const HEADER: usize = 16;
 

@@ -504,7 +504,7 @@ pub fn knows_action(action: u32) -> bool {
 /// no process waiting, on a thread that ends with its filter.
 pub fn listeners_pass_descriptors() -> bool {
     // _IOW('!', 3, struct seccomp_notif_addfd)
-    const ADDFD: libc::c_ulong = 0x4018_2103;
+    const ADDFD: libc::Ioctl = 0x4018_2103;
     let tried = || -> io::Result<bool> {
         crate::caps::no_new_privs()?;
         let filter = Filter::new(Options {

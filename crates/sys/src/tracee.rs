@@ -95,13 +95,12 @@ impl Tracee {
     /// Where the words of its new program begin, while it is stopped at an exec: at the stack pointer
     /// the kernel puts their number, then an array of them.
     pub fn words(&self) -> io::Result<u64> {
-        let mut info = std::mem::MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
-        let size = size_of::<libc::ptrace_syscall_info>();
-        // SAFETY: the kernel writes no more than `size` bytes to `info`, for which zero is valid.
-        let (rc, info) = unsafe {
-            let request = libc::PTRACE_GET_SYSCALL_INFO;
-            let rc = libc::ptrace(request, self.thread, size, info.as_mut_ptr());
-            (rc, info.assume_init())
+        let mut info = SyscallInfo::default();
+        // SAFETY: the kernel writes no more than the given size to `info`, which is made of numbers.
+        let rc = unsafe {
+            let place = &raw mut info;
+            let size = size_of::<SyscallInfo>();
+            libc::syscall(libc::SYS_ptrace, GET_SYSCALL_INFO, self.thread, size, place)
         };
         if rc < 0 {
             return Err(io::Error::last_os_error());
@@ -152,9 +151,22 @@ impl Drop for Tracee {
     }
 }
 
-fn request(what: libc::c_uint, thread: i32, data: usize) -> io::Result<()> {
+/// The start of what `PTRACE_GET_SYSCALL_INFO` tells.
+#[repr(C)]
+#[derive(Default)]
+struct SyscallInfo {
+    op: u32,
+    arch: u32,
+    instruction_pointer: u64,
+    stack_pointer: u64,
+}
+
+const GET_SYSCALL_INFO: libc::c_long = 0x420e;
+
+/// C libraries differ in the types of their `ptrace`, so the kernel is asked by number.
+fn request(what: impl Into<i64>, thread: i32, data: usize) -> io::Result<()> {
     // SAFETY: none of the requests made here takes a pointer.
-    let rc = unsafe { libc::ptrace(what, thread, std::ptr::null_mut::<libc::c_void>(), data) };
+    let rc = unsafe { libc::syscall(libc::SYS_ptrace, what.into(), thread, 0_usize, data) };
     if rc < 0 {
         Err(io::Error::last_os_error())
     } else {
