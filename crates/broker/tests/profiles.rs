@@ -96,7 +96,8 @@ const BAD: [(&str, Put, &str); 12] = [
     (
         "a link to itself",
         |path| symlink(path, path).unwrap(),
-        "symbolic links",
+        // What goes before and after differs between C libraries.
+        "ymbolic link",
     ),
     (
         "a device",
