@@ -102,9 +102,9 @@ fn small(libraries: &Path, linker: &Path, script: &Path) -> Result<Vec<String>, 
         flags.push("-Clink-arg=-Wl,--icf=all".to_owned());
         // Two parts to be mapped instead of four: every one costs time at each start.
         flags.push("-Clink-arg=-Wl,--no-rosegment".to_owned());
-        flags.push("-Clink-arg=-Wl,-z,norelro".to_owned());
     }
     let mut link = |argument: String| flags.push(format!("-Clink-arg=-Wl,{argument}"));
+    link("-z,norelro".to_owned());
     link("--no-eh-frame-hdr".to_owned());
     link(format!("-T,{}", script.display()));
     for call in UNWINDER {

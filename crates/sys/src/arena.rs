@@ -31,7 +31,7 @@ pub struct Arena {
     busy: AtomicBool,
 }
 
-#[repr(align(4096))]
+#[repr(align(64))]
 struct Pages(UnsafeCell<[u8; FIRST]>);
 
 // SAFETY: the only use of the pages is to hand them to the first arena that asks.
@@ -129,8 +129,9 @@ impl Arena {
     fn grow(&self, wanted: usize) -> bool {
         if wanted <= FIRST && !TAKEN.swap(true, Ordering::Relaxed) {
             let start = PAGES.0.get();
+            let page = start.map_addr(|address| address & !4095);
             // SAFETY: brings pages in that are ours; where the kernel cannot, they come when used.
-            unsafe { libc::madvise(start.cast(), AT_ONCE, libc::MADV_POPULATE_WRITE) };
+            unsafe { libc::madvise(page.cast(), AT_ONCE, libc::MADV_POPULATE_WRITE) };
             self.next.set(start.expose_provenance());
             self.end.set(start.expose_provenance() + FIRST);
             return true;
