@@ -13,11 +13,10 @@ mod shell_args;
 mod shell_mode;
 mod trace_args;
 
-/// The allocator of musl asks the kernel for single pages and gives them back at once, which is a fifth
-/// of what a short command takes.
+/// In place of musl's own, which asks the kernel for single pages.
 #[cfg(target_env = "musl")]
 #[global_allocator]
-static MEMORY: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+static MEMORY: substrate_sys::heap::Heap = substrate_sys::heap::Heap::new();
 
 #[cfg(not(test))]
 substrate_sys::main!(run);

@@ -28,6 +28,8 @@ pub mod flags;
 pub mod foreign;
 #[cfg(feature = "full")]
 pub mod getdents;
+#[cfg(feature = "full")]
+pub mod heap;
 pub mod identity;
 #[cfg(feature = "full")]
 pub mod inet;
