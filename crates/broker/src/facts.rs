@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use substrate_compiled::paths::Variables;
 use substrate_policy::Facts;
+use substrate_sys::real_path::real_path;
 
 use crate::home::{Home, bytes};
 use crate::project;
@@ -215,7 +216,7 @@ const MAX_LINKS: usize = 40;
 /// allocator to life, which costs a shim more than the rest of the question.
 fn canonicalize(path: &Path) -> io::Result<PathBuf> {
     if !path.is_absolute() {
-        return fs::canonicalize(path);
+        return real_path(path);
     }
     let backwards = |path: &Path| -> Vec<OsString> {
         let names = path.components().rev();

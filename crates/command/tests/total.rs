@@ -40,15 +40,146 @@ fn assert_bounded(line: &Line, input: usize) {
 }
 
 /// Fragments that make grammar-aware nonsense when strung together.
-const FRAGMENTS: [&str; 96] = [
-    "rm", "-rf", "/", "ls", "echo", "sh", "-c", "eval", "sudo", "env", "xargs", "find", "-exec",
-    "{}", "\\;", "+", ";", "&", "&&", "||", "|", "|&", "\n", "(", ")", "((", "))", "{", "}", "[[",
-    "]]", "[", "]", "if", "then", "elif", "else", "fi", "for", "in", "do", "done", "while",
-    "until", "case", "esac", ";;", ";&", "select", "function", "f()", "coproc", "time", "!", "<",
-    ">", ">>", "<<E", "<<-'E'", "E\n", "<<<", "<>", ">&", "2>&1", "&>", "<(", ">(", "$(", "`",
-    "$((", "${", "${x", ":-", "#", "%", "}", "$x", "$@", "$1", "\"", "'", "$'", "\\x41", "\\",
-    "\\\n", "~", "*", "?", "{a,b}", "{1..9}", "x=", "x=(", "x[1]=", "\t", "é", "\0",
+const FRAGMENTS: [&str; 99] = [
+    "rm",
+    "-rf",
+    "/",
+    "ls",
+    "echo",
+    "sh",
+    "-c",
+    "eval",
+    "sudo",
+    "env",
+    "xargs",
+    "find",
+    "-exec",
+    "{}",
+    "\\;",
+    "+",
+    ";",
+    "&",
+    "&&",
+    "||",
+    "|",
+    "|&",
+    "\n",
+    "(",
+    ")",
+    "((",
+    "))",
+    "{",
+    "}",
+    "[[",
+    "]]",
+    "[",
+    "]",
+    "if",
+    "then",
+    "elif",
+    "else",
+    "fi",
+    "for",
+    "in",
+    "do",
+    "done",
+    "while",
+    "until",
+    "case",
+    "esac",
+    ";;",
+    ";&",
+    "select",
+    "function",
+    "f()",
+    "coproc",
+    "time",
+    "!",
+    "<",
+    ">",
+    ">>",
+    "<<E",
+    "<<-'E'",
+    "E\n",
+    "<<<",
+    "<>",
+    ">&",
+    "2>&1",
+    "&>",
+    "<(",
+    ">(",
+    "$(",
+    "`",
+    "$((",
+    "${",
+    "${x",
+    ":-",
+    "#",
+    "%",
+    "}",
+    "$x",
+    "$@",
+    "$1",
+    "\"",
+    "'",
+    "$'",
+    "\\x41",
+    "\\",
+    "\\\n",
+    "~",
+    "*",
+    "?",
+    "{a,b}",
+    "{1..9}",
+    "x=",
+    "x=(",
+    "x[1]=",
+    "\t",
+    "é",
+    "\0",
+    "\u{3000}",
+    "\u{f0001}",
+    "\u{10ffff}",
 ];
+
+/// The grammar asks what kind each character is, and a table of some C libraries ends after 384: the
+/// answer for what lies far behind came from memory that is not there.
+#[test]
+fn every_character_is_of_some_kind() {
+    for character in ['\u{85}', '\u{3000}', '\u{e0067}', '\u{f0001}', '\u{10ffff}'] {
+        for (before, after) in [
+            ("echo a{", ",b}"),
+            ("echo x{", "}"),
+            ("ls a{", ""),
+            ("echo $", ""),
+            ("echo ${a#", "}"),
+            ("cat <<", "\n"),
+        ] {
+            run(format!("{before}{character}{after}").as_bytes());
+        }
+    }
+}
+
+/// Bash knows the blanks of ASCII, whatever a C library takes for one.
+#[test]
+fn a_wide_blank_is_a_character_like_others() {
+    for blank in ['\u{85}', '\u{2003}', '\u{2028}', '\u{3000}'] {
+        for (line, programs) in [
+            (format!("a={blank}b ls"), vec!["ls"]),
+            (format!("echo ${{a#{blank}}}"), vec!["echo"]),
+            (format!("case x in a{blank}*) ls;; esac"), vec!["ls"]),
+        ] {
+            let read = run(line.as_bytes());
+            let found: Vec<_> = read
+                .invocations
+                .iter()
+                .map(|found| String::from_utf8_lossy(&found.argv[0].text()).into_owned())
+                .collect();
+            assert!(read.complete(), "{line:?}");
+            assert_eq!(found, programs, "{line:?}");
+        }
+    }
+}
 
 fn fragments() -> impl Strategy<Value = String> {
     proptest::collection::vec(

@@ -18,6 +18,7 @@ use substrate_broker::{Answer, Broker, Evaluation, Input, Origin, Request, Start
 use substrate_command::{Cwd, Word};
 use substrate_policy::settings::ExecRecord;
 use substrate_sys::process_info;
+use substrate_sys::real_path::real_path;
 use substrate_trace::{
     Component, Event, Mode, Outcome, Redactor, Retention, RuleRef, SpanId, SpanInfo, Verdict,
     Writer, command_line, denial,
@@ -142,7 +143,7 @@ impl StartJudge {
     ) -> StartJudge {
         // Shims are not there inside, so what a name means is found behind them.
         let home = &broker.home().path;
-        let real = fs::canonicalize(home).unwrap_or_else(|_| home.clone());
+        let real = real_path(home).unwrap_or_else(|_| home.clone());
         let visible = std::env::split_paths(search_path)
             .filter(|directory| !directory.starts_with(home) && !directory.starts_with(&real));
         StartJudge {
@@ -490,7 +491,7 @@ impl StartJudge {
                 start.view.real(&start.cwd.join(typed))
             } else {
                 find_program(typed.as_os_str(), &self.search_path, &start.cwd)
-                    .and_then(|path| fs::canonicalize(path).ok())
+                    .and_then(|path| real_path(path).ok())
             };
             found.is_some() && found == file.map(|file| file.path.clone())
         };
@@ -610,7 +611,7 @@ fn place(start: &Path, cwd: &Cwd) -> Option<PathBuf> {
             at.join(OsStr::from_bytes(step))
         }),
     };
-    fs::canonicalize(path).ok()
+    real_path(path).ok()
 }
 
 /// `git-push …` as `git push …`.

@@ -3,9 +3,10 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::mask::Mask;
 
 unsafe extern "C" {
     static environ: *const *const libc::c_char;
@@ -144,15 +145,8 @@ fn argument_area(arguments: usize) -> Option<(*mut u8, usize)> {
 
 /// Runs something while no signal can interrupt it.
 pub fn without_signals<T>(action: impl FnOnce() -> T) -> T {
-    let mut old = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: both sets are written before they are read.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::sigprocmask(libc::SIG_BLOCK, all.as_ptr(), old.as_mut_ptr());
-    }
+    let before = Mask::ALL.block();
     let result = action();
-    // SAFETY: `old` was filled by the call above.
-    unsafe { libc::sigprocmask(libc::SIG_SETMASK, old.as_ptr(), ptr::null_mut()) };
+    before.set();
     result
 }

@@ -41,6 +41,7 @@ pub mod launch;
 #[cfg(feature = "full")]
 pub mod limit;
 pub mod marker;
+mod mask;
 #[cfg(feature = "full")]
 pub mod memfd;
 #[cfg(feature = "full")]
@@ -69,6 +70,7 @@ pub mod process_group;
 pub mod process_info;
 #[cfg(feature = "full")]
 pub mod pty;
+pub mod real_path;
 #[cfg(feature = "full")]
 pub mod reflink;
 #[cfg(feature = "full")]

@@ -7,6 +7,8 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::mask::Mask;
+
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
 /// Runs before `main`, where Rust's runtime ignores SIGPIPE: only here the caller's choice is seen.
@@ -80,19 +82,14 @@ const FORWARDED: [i32; 13] = [
 /// Starts the program and waits for its end. Signals sent to us go to it, its stops stop us, and it
 /// has the signal mask and dispositions that we were started with. `started` gets its process id.
 pub fn run(program: &Program<'_>, started: impl FnOnce(i32)) -> io::Result<Ending> {
-    let waited = signal_set(FORWARDED.into_iter().chain([libc::SIGCHLD]));
-    let mut original = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: both sets are valid; `original` is written before it is read.
-    let original = unsafe {
-        libc::sigprocmask(libc::SIG_BLOCK, &waited, original.as_mut_ptr());
-        original.assume_init()
-    };
-    let result = spawn(program, &original).and_then(|child| {
+    let waited: Vec<i32> = FORWARDED.into_iter().chain([libc::SIGCHLD]).collect();
+    let original = Mask::of(waited.iter().copied()).block();
+    let waited = signal_set(waited);
+    let result = spawn(program, original).and_then(|child| {
         started(child);
         attend(child, &waited)
     });
-    // SAFETY: `original` is the mask that sigprocmask gave above.
-    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &original, ptr::null_mut()) };
+    original.set();
     result
 }
 
@@ -110,8 +107,7 @@ pub fn end_like(ending: Ending) -> ! {
             unsafe {
                 libc::setrlimit(libc::RLIMIT_CORE, &none);
                 libc::signal(signal, libc::SIG_DFL);
-                let set = signal_set([signal]);
-                libc::sigprocmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+                Mask::of([signal]).unblock();
                 libc::raise(signal);
             }
             std::process::exit(128 + signal)
@@ -124,7 +120,7 @@ struct Start {
     path: *const libc::c_char,
     argv: *const *const libc::c_char,
     env: *const *const libc::c_char,
-    mask: libc::sigset_t,
+    mask: Mask,
     error: i32,
 }
 
@@ -132,7 +128,7 @@ struct Start {
 const STACK: usize = 64 << 10;
 
 /// Starts the program without posix_spawn, which in musl leaves two signals ignored.
-fn spawn(program: &Program<'_>, mask: &libc::sigset_t) -> io::Result<i32> {
+fn spawn(program: &Program<'_>, mask: Mask) -> io::Result<i32> {
     let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
         let all = strings.iter().map(|string| string.as_ptr());
         all.chain([ptr::null()]).collect()
@@ -142,7 +138,7 @@ fn spawn(program: &Program<'_>, mask: &libc::sigset_t) -> io::Result<i32> {
         path: program.path.as_ptr(),
         argv: argv.as_ptr(),
         env: env.as_ptr(),
-        mask: *mask,
+        mask,
         error: 0,
     };
     let mut stack = vec![MaybeUninit::<u128>::uninit(); STACK / size_of::<u128>()];
@@ -172,7 +168,7 @@ extern "C" fn become_child(start: *mut libc::c_void) -> libc::c_int {
         if !pipe_was_ignored() {
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         }
-        libc::sigprocmask(libc::SIG_SETMASK, &start.mask, ptr::null_mut());
+        start.mask.set();
         crate::fdlimit::restore();
         libc::execve(start.path, start.argv, start.env);
         start.error = io::Error::last_os_error()
@@ -245,9 +241,7 @@ fn reap(child: i32) -> io::Result<Option<Ending>> {
 /// here would not stop us; SIGSTOP always does.
 fn stop_like(signal: i32) {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: a null new action only reads the old one; the sets are valid, and `before` is written
-    // before it is read.
+    // SAFETY: a null new action only reads the old one.
     unsafe {
         libc::sigaction(signal, ptr::null(), action.as_mut_ptr());
         if action.assume_init().sa_sigaction != libc::SIG_DFL {
@@ -255,12 +249,7 @@ fn stop_like(signal: i32) {
             return;
         }
         libc::raise(signal);
-        libc::sigprocmask(
-            libc::SIG_UNBLOCK,
-            &signal_set([signal]),
-            before.as_mut_ptr(),
-        );
-        libc::sigprocmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
+        Mask::of([signal]).unblock().set();
     }
 }
 

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 use substrate_policy::terms::{HomeMode, WorldSpec};
+use substrate_sys::real_path::real_path;
 
 use crate::expand::{self, Expansion};
 use crate::mountinfo::{self, Mount};
@@ -117,7 +118,7 @@ pub fn lay_out(spec: &WorldSpec, placement: Placement, host: &Host) -> Layout {
     layout.places.insert("/proc".into(), What::Proc);
     layout.places.insert("/sys".into(), What::Sys);
     for path in PRIVATE {
-        if let Ok(real) = fs::canonicalize(path)
+        if let Ok(real) = real_path(path)
             && real != Path::new("/")
         {
             layout.places.insert(real, What::Private);
@@ -146,7 +147,7 @@ pub fn lay_out(spec: &WorldSpec, placement: Placement, host: &Host) -> Layout {
     layout.put_project(spec);
     layout.put_home(spec);
     for path in &spec.share {
-        match fs::canonicalize(path) {
+        match real_path(path) {
             Ok(real) => {
                 let writable = writable.iter().any(|root| real.starts_with(root));
                 layout.places.insert(real, What::Host { writable });
@@ -185,7 +186,7 @@ impl Layout {
                 use std::os::unix::fs::DirBuilderExt;
                 let _ = fs::DirBuilder::new().mode(0o700).create(path);
             }
-            match fs::canonicalize(path) {
+            match real_path(path) {
                 Ok(real) if real == Path::new("/") => roots.extend(top_level()),
                 Ok(real) => roots.push(real),
                 Err(error) => self.note("write", path, &error.to_string()),
@@ -210,7 +211,7 @@ impl Layout {
     fn put_held(&mut self, spec: &WorldSpec) {
         let mut found = Vec::new();
         for path in &spec.hold {
-            match fs::canonicalize(path) {
+            match real_path(path) {
                 Ok(real) if real == Path::new("/") => found.extend(top_level()),
                 Ok(real) if spec.read.iter().any(|root| real.starts_with(root)) => found.push(real),
                 Ok(_) => self.note("write", path, "is outside what fs.read names"),
@@ -244,7 +245,7 @@ impl Layout {
         if spec.home_mode == HomeMode::ReadOnly {
             return;
         }
-        let Ok(home) = fs::canonicalize(&spec.home) else {
+        let Ok(home) = real_path(&spec.home) else {
             return;
         };
         let covered = self.nearest(&home).is_some_and(|(_, what)| {
@@ -269,7 +270,7 @@ impl Layout {
     /// right that would have to be withheld.
     pub fn gaps(&self) -> BTreeSet<PathBuf> {
         let real = |path: &PathBuf| {
-            let parent = fs::canonicalize(path.parent()?).ok()?;
+            let parent = real_path(path.parent()?).ok()?;
             Some(parent.join(path.file_name()?))
         };
         self.missing_hidden
@@ -289,7 +290,7 @@ impl Layout {
 
     fn admit_sockets(&mut self, spec: &WorldSpec) {
         for path in &spec.sockets {
-            match fs::canonicalize(path) {
+            match real_path(path) {
                 Ok(real) => {
                     self.places.insert(real, What::Host { writable: false });
                 }
@@ -324,7 +325,7 @@ impl Layout {
         let found = expand::expand(&spec.hide);
         self.note_cut_short("hide", &found);
         let mut hidden = real_paths(&found);
-        hidden.extend(fs::canonicalize(&spec.substrate_home));
+        hidden.extend(real_path(&spec.substrate_home));
         for path in hidden {
             for alias in mountinfo::aliases(&host.mounts, &path) {
                 self.hide_one(&alias);
@@ -360,10 +361,10 @@ impl Layout {
             .sockets
             .iter()
             .chain(&spec.share)
-            .filter_map(|path| fs::canonicalize(path).ok())
+            .filter_map(|path| real_path(path).ok())
             .collect();
         for path in &host.sockets {
-            let Ok(real) = fs::canonicalize(path) else {
+            let Ok(real) = real_path(path) else {
                 continue;
             };
             let is_socket = fs::symlink_metadata(&real).is_ok_and(|m| m.file_type().is_socket());
@@ -403,7 +404,7 @@ fn real_paths(found: &Expansion) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = found
         .paths
         .iter()
-        .filter_map(|path| fs::canonicalize(path).ok())
+        .filter_map(|path| real_path(path).ok())
         .filter(|path| path != Path::new("/"))
         .collect();
     paths.sort();
@@ -417,7 +418,7 @@ fn where_it_leads(path: &Path) -> PathBuf {
     const MOST_LINKS: usize = 16;
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
-        if let Ok(real) = fs::canonicalize(&path) {
+        if let Ok(real) = real_path(&path) {
             return real;
         }
         let Ok(to) = fs::read_link(&path) else {

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use substrate_sys::real_path::real_path;
 use substrate_sys::{at, clock};
 use substrate_trace::WorldId;
 
@@ -371,7 +372,7 @@ impl Pending {
         kind: RootKind,
         held: bool,
     ) -> Result<RootPaths, PendingError> {
-        let target = fs::canonicalize(target).map_err(io_error("find", target))?;
+        let target = real_path(target).map_err(io_error("find", target))?;
         let host = fs::symlink_metadata(&target).map_err(io_error("look at", &target))?;
         let index = self.meta.roots.len();
         let base = if store == self.dir {

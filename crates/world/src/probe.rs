@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use substrate_policy::terms::Limits;
 use substrate_sys::launch::{self, LaunchError, Maps, Need, NewNetwork, Plan, Step};
 use substrate_sys::namespace::Namespaces;
+use substrate_sys::real_path::real_path;
 use substrate_sys::seccomp::{self, Filter};
 use substrate_sys::{landlock, process_info};
 use substrate_trace::{Level, WorldId};
@@ -294,7 +295,7 @@ fn overlay_row(scratch: &Path) -> Row {
     let made = [&lower, &upper, &work]
         .iter()
         .try_for_each(fs::create_dir_all)
-        .and_then(|()| fs::canonicalize(&lower));
+        .and_then(|()| real_path(&lower));
     let row = match made {
         Err(error) => Row {
             what: "overlays",

@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use substrate_sys::launch::{Command, Parts, Stage, StartError};
+use substrate_sys::real_path::real_path;
 use substrate_trace::{Level, WorldId};
 
 use crate::backend::{ExecRequest, WorldError};
@@ -90,7 +91,7 @@ impl<'a> Prepared<'a> {
     ) -> Result<Prepared<'a>, WorldError> {
         let program = find_program(request, inside.substrate_home)?;
         // A link to it may lie in a directory that the world has to itself.
-        let cwd = fs::canonicalize(&request.cwd).unwrap_or_else(|_| request.cwd.clone());
+        let cwd = real_path(&request.cwd).unwrap_or_else(|_| request.cwd.clone());
         let mut env: Vec<Vec<u8>> = request
             .env
             .iter()
@@ -213,13 +214,12 @@ fn find_program(request: &ExecRequest, substrate_home: &Path) -> Result<PathBuf,
     let path = path.map_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"), |(_, value)| {
         value
     });
-    let home = fs::canonicalize(substrate_home).ok();
+    let home = real_path(substrate_home).ok();
     std::env::split_paths(path)
         .map(|dir| request.cwd.join(dir).join(program))
         .find(|file| {
             let inside = home.as_ref().is_some_and(|home| {
-                fs::canonicalize(file).is_ok_and(|real| real.starts_with(home))
-                    || file.starts_with(home)
+                real_path(file).is_ok_and(|real| real.starts_with(home)) || file.starts_with(home)
             });
             let runs = fs::metadata(file)
                 .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);

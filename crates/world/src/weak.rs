@@ -11,6 +11,7 @@ use substrate_policy::terms::WorldSpec;
 use substrate_sys::landlock::{self, Handled};
 use substrate_sys::launch::{Need, Step};
 use substrate_sys::namespace::Namespaces;
+use substrate_sys::real_path::real_path;
 use substrate_sys::seccomp::{self, Filter};
 use substrate_trace::{Enforced, Level, WorldId};
 
@@ -249,14 +250,14 @@ fn scratch_dir(spec: &WorldSpec, id: WorldId) -> Result<PathBuf, WorldError> {
         .mode(0o700)
         .create(&dir)
         .map_err(|error| WorldError::Own("make a temporary directory", error))?;
-    fs::canonicalize(&dir).map_err(|error| WorldError::Own("find the temporary directory", error))
+    real_path(&dir).map_err(|error| WorldError::Own("find the temporary directory", error))
 }
 
 /// What Landlock is told: read all but what is hidden, write what is the world's.
 fn rights(spec: &WorldSpec, world: &Writable, host: &Host) -> Vec<(CString, u64)> {
     let mut hidden: BTreeSet<PathBuf> = BTreeSet::new();
     let found = expand::expand(&spec.hide);
-    let own_home = fs::canonicalize(&spec.substrate_home);
+    let own_home = real_path(&spec.substrate_home);
     let real = found.paths.iter().flat_map(fs::canonicalize);
     for path in real.chain(found.missing).chain(own_home) {
         hidden.extend(mountinfo::aliases(&host.mounts, &path));
@@ -264,7 +265,7 @@ fn rights(spec: &WorldSpec, world: &Writable, host: &Host) -> Vec<(CString, u64)
     }
     let mut rights = Vec::new();
     for root in &spec.read {
-        if let Ok(root) = fs::canonicalize(root) {
+        if let Ok(root) = real_path(root) {
             around(&root, &hidden, READ, &mut rights);
         }
     }

@@ -1,0 +1,28 @@
+//! Where a path really leads.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// The path without links, `.` and `..`. C libraries may keep two slashes at its start; one is enough
+/// to tell it from another path as bytes.
+pub fn real_path(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+    Ok(fs::canonicalize(path)?.components().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_slash_at_the_start() {
+        let top = tempfile::tempdir().unwrap();
+        let top = real_path(top.path()).unwrap();
+        let twice = format!("/{}", top.display());
+        let link = top.join("link");
+        std::os::unix::fs::symlink(&twice, &link).unwrap();
+        for path in [Path::new(&twice), &link] {
+            assert_eq!(real_path(path).unwrap().as_os_str(), top.as_os_str());
+        }
+        assert_eq!(real_path("//").unwrap().as_os_str(), "/");
+    }
+}
