@@ -69,21 +69,26 @@ impl Heap {
 
 // SAFETY: dlmalloc keeps the promises of an allocator as long as one thread at a time uses it.
 unsafe impl GlobalAlloc for Heap {
+    // In the place of every call these would make the program larger by a megabyte.
+    #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller promises a size above zero.
         self.locked(|memory| unsafe { memory.malloc(layout.size(), layout.align()) })
     }
 
+    #[inline(never)]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller promises a size above zero.
         self.locked(|memory| unsafe { memory.calloc(layout.size(), layout.align()) })
     }
 
+    #[inline(never)]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: the caller promises a block of this heap and the layout that it was made with.
         self.locked(|memory| unsafe { memory.free(block, layout.size(), layout.align()) });
     }
 
+    #[inline(never)]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: the caller promises a block of this heap and the layout that it was made with.
         self.locked(|memory| unsafe { memory.realloc(block, layout.size(), layout.align(), size) })
