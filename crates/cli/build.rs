@@ -104,6 +104,7 @@ fn small(libraries: &Path, linker: &Path, script: &Path) -> Result<Vec<String>, 
         flags.push("-Clink-arg=-Wl,--no-rosegment".to_owned());
     }
     let mut link = |argument: String| flags.push(format!("-Clink-arg=-Wl,{argument}"));
+    // The script puts pages side by side that would otherwise be told apart.
     link("-z,norelro".to_owned());
     link("--no-eh-frame-hdr".to_owned());
     link(format!("-T,{}", script.display()));

@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use substrate_sys::real_path::real_path;
+
 /// The one binary that all shims of a directory are links to.
 pub const BINARY: &str = ".shim";
 
@@ -65,7 +67,7 @@ fn at(path: &Path, own: Option<FileId>) -> Option<Installed> {
         return None;
     }
     // A link from elsewhere stands for the shim that it leads to.
-    beside(&path, found).or_else(|| beside(&fs::canonicalize(&path).ok()?, found))
+    beside(&path, found).or_else(|| beside(&real_path(&path).ok()?, found))
 }
 
 fn beside(path: &Path, found: FileId) -> Option<Installed> {

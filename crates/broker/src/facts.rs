@@ -300,7 +300,7 @@ mod tests {
         ] {
             assert_eq!(
                 canonicalize(&at(name)).ok(),
-                fs::canonicalize(at(name)).ok(),
+                at(name).canonicalize().ok(),
                 "{name}"
             );
         }

@@ -230,7 +230,7 @@ fn a_line_is_under_the_stricter_of_all_its_directories() {
     let line = "cd evil && rm -rf ../victim";
     assert!(denied(line, &top), "an untrusted profile loosens nothing");
     let trusted = Trusted {
-        path: fs::canonicalize(&evil).unwrap().join(".substrate-profile"),
+        path: evil.canonicalize().unwrap().join(".substrate-profile"),
         policy: "loose".into(),
         content_sha256: substrate_trace::sha256_hex(b"loose\n"),
         policy_sha256: place.broker("loose").info().sha256.clone(),
@@ -267,9 +267,7 @@ fn trust_replaces_only_at_the_own_prompt_and_only_what_was_trusted() {
             Answer::Deny(_)
         )
     };
-    let path = std::fs::canonicalize(&here)
-        .unwrap()
-        .join(".substrate-profile");
+    let path = here.canonicalize().unwrap().join(".substrate-profile");
     let trust = |content: &str| {
         let sha = place.broker("loose").info().sha256.clone();
         let trusted = Trusted {
@@ -370,9 +368,7 @@ fn a_bad_trust_list_trusts_nothing_and_says_why() {
         let here = place.project().join("p");
         let broker = place.broker("base");
         broker.own_prompt();
-        let path = std::fs::canonicalize(&here)
-            .unwrap()
-            .join(".substrate-profile");
+        let path = here.canonicalize().unwrap().join(".substrate-profile");
         let trusted = Trusted {
             path: path.clone(),
             policy: "loose".into(),

@@ -80,7 +80,7 @@ impl Seen for Plain {
     }
 
     fn real(&self, path: &Path) -> Option<PathBuf> {
-        fs::canonicalize(path).ok()
+        path.canonicalize().ok()
     }
 
     fn began(&self) -> &Path {

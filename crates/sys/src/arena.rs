@@ -6,10 +6,13 @@ use std::cell::{Cell, UnsafeCell};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::alone::Alone;
+
 /// The first piece is part of the program: it comes with the start, and must fit into small limits.
 const FIRST: usize = 96 << 10;
 
-/// So much of it is there before anything asks: one call instead of a fault for every page.
+/// So much, from the page that it begins on, is there before anything asks: one call instead of a fault
+/// for every page.
 const AT_ONCE: usize = 12 << 10;
 
 /// Later pieces are at least this large, and their pages come as they are used.
@@ -28,7 +31,7 @@ pub struct Arena {
     next: Cell<usize>,
     end: Cell<usize>,
     free: [Cell<usize>; SIZES.len()],
-    busy: AtomicBool,
+    alone: Alone,
 }
 
 #[repr(align(64))]
@@ -45,7 +48,7 @@ static PAGES: Pages = Pages(UnsafeCell::new([0; FIRST]));
 /// Whether an arena has them.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-// SAFETY: the cells are touched only inside `locked`.
+// SAFETY: the cells are touched by one thread at a time, see `alone`.
 unsafe impl Sync for Arena {}
 
 impl Default for Arena {
@@ -73,18 +76,8 @@ impl Arena {
             next: Cell::new(0),
             end: Cell::new(0),
             free: [const { Cell::new(0) }; SIZES.len()],
-            busy: AtomicBool::new(false),
+            alone: Alone::new(),
         }
-    }
-
-    /// Runs alone. Whoever waits spins: the work is a few instructions, and there is one thread.
-    fn locked<T>(&self, work: impl FnOnce() -> T) -> T {
-        while self.busy.swap(true, Ordering::Acquire) {
-            std::hint::spin_loop();
-        }
-        let result = work();
-        self.busy.store(false, Ordering::Release);
-        result
     }
 
     fn find(&self, layout: Layout) -> *mut u8 {
@@ -164,11 +157,11 @@ impl Arena {
 // asked, and is handed out again only after it was given back.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.locked(|| self.find(layout))
+        self.alone.run(|| self.find(layout))
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        self.locked(|| self.give(block, layout));
+        self.alone.run(|| self.give(block, layout));
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
@@ -178,7 +171,7 @@ unsafe impl GlobalAlloc for Arena {
         if same || (kind(layout).is_none() && size <= layout.size()) {
             return block;
         }
-        self.locked(|| {
+        self.alone.run(|| {
             let new = self.find(wanted);
             if !new.is_null() {
                 // SAFETY: the blocks do not overlap, and each holds the smaller of the two sizes.

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::control::{self, Kind, Message};
 use crate::landlock;
+use crate::mask::Mask;
 use crate::mount::{self, Change};
 use crate::request::Mapped;
 use crate::seccomp::{Filter, Pass};
@@ -540,13 +541,7 @@ fn serve(mut keeper: Keeper<'_>) -> ! {
 fn child_signals() -> io::Result<OwnedFd> {
     // SAFETY: the sets are initialised by the calls that take them.
     unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        check(libc::sigprocmask(
-            libc::SIG_SETMASK,
-            &raw const all,
-            std::ptr::null_mut(),
-        ))?;
+        Mask::ALL.set();
         let mut chld: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut chld);
         libc::sigaddset(&raw mut chld, libc::SIGCHLD);
@@ -781,9 +776,7 @@ fn become_or_fail(this: &Becoming<'_>) -> (Stage, io::Error) {
                 libc::signal(signal, libc::SIG_DFL);
             }
         }
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        Mask::NONE.set();
         let mut message = Message::new(Kind::Starting);
         message.id = this.id;
         let _ = message.send(this.events, &[]);

@@ -1,19 +1,16 @@
-//! Memory for a program that may live long: dlmalloc behind a lock of two instructions. musl's own
-//! allocator asks the kernel for single pages and gives them back at once, which was a tenth of what an
-//! isolated command takes.
+//! Memory for a program that may live long: dlmalloc behind a short lock. musl's own allocator asks the
+//! kernel for single pages and gives them back at once, which was a fifth of what an isolated command takes.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use dlmalloc::Dlmalloc;
 
-/// How often whoever waits looks again before he gives way: the work of the other is that short.
-const PATIENCE: u32 = 100;
+use crate::alone::Alone;
 
 /// An allocator that all threads share.
 pub struct Heap {
-    busy: AtomicBool,
+    alone: Alone,
     memory: UnsafeCell<Dlmalloc>,
 }
 
@@ -36,34 +33,15 @@ impl Heap {
     /// A heap that has no memory yet.
     pub const fn new() -> Self {
         Self {
-            busy: AtomicBool::new(false),
+            alone: Alone::new(),
             memory: UnsafeCell::new(Dlmalloc::new()),
         }
     }
 
-    /// Runs alone.
     #[inline]
     fn locked<T>(&self, work: impl FnOnce(&mut Dlmalloc) -> T) -> T {
-        if self.busy.swap(true, Ordering::Acquire) {
-            self.wait();
-        }
-        // SAFETY: whoever has set `busy` is alone until he clears it.
-        let result = work(unsafe { &mut *self.memory.get() });
-        self.busy.store(false, Ordering::Release);
-        result
-    }
-
-    #[cold]
-    fn wait(&self) {
-        let mut looks = 0;
-        while self.busy.load(Ordering::Relaxed) || self.busy.swap(true, Ordering::Acquire) {
-            looks += 1;
-            if looks % PATIENCE == 0 {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
+        // SAFETY: nobody else has the memory while this one is in.
+        self.alone.run(|| work(unsafe { &mut *self.memory.get() }))
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod access;
 #[cfg(feature = "full")]
 pub mod alarm;
+mod alone;
 pub mod arena;
 #[cfg(feature = "full")]
 pub mod at;

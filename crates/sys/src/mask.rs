@@ -9,8 +9,12 @@ use std::ptr;
 pub(crate) struct Mask(u64);
 
 impl Mask {
-    /// Every signal there is.
+    /// Every signal there is, those of the C library too: not for a thread that has others beside it for
+    /// longer than a moment, or they wait for it for ever.
     pub(crate) const ALL: Mask = Mask(u64::MAX);
+
+    /// No signal.
+    pub(crate) const NONE: Mask = Mask(0);
 
     /// These signals.
     pub(crate) fn of(signals: impl IntoIterator<Item = i32>) -> Mask {
@@ -23,14 +27,14 @@ impl Mask {
 
     /// Blocks these signals as well; gives what was blocked before.
     pub(crate) fn block(self) -> Mask {
-        let mut before = Mask(0);
+        let mut before = Mask::NONE;
         change(libc::SIG_BLOCK, self, &raw mut before);
         before
     }
 
     /// Lets these signals through; gives what was blocked before.
     pub(crate) fn unblock(self) -> Mask {
-        let mut before = Mask(0);
+        let mut before = Mask::NONE;
         change(libc::SIG_UNBLOCK, self, &raw mut before);
         before
     }
@@ -64,12 +68,12 @@ mod tests {
         // The first real-time signal of programs that glibc starts.
         let (first, usual) = (34, libc::SIGUSR1);
         let before = Mask::of([first, usual]).block();
-        let both = Mask::of([]).block();
-        crate::inherit::without_signals(|| assert_eq!(Mask::of([]).block().0 | KEPT, u64::MAX));
-        assert_eq!(Mask::of([]).block(), both);
+        let both = Mask::NONE.block();
+        crate::inherit::without_signals(|| assert_eq!(Mask::NONE.block().0 | KEPT, u64::MAX));
+        assert_eq!(Mask::NONE.block(), both);
         assert_eq!(both.0 & !before.0, Mask::of([first, usual]).0 & !before.0);
         before.set();
-        assert_eq!(Mask::of([]).block(), before);
+        assert_eq!(Mask::NONE.block(), before);
     }
 
     /// What the kernel never blocks.

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 
+use crate::mask::Mask;
+
 /// What became of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -187,14 +189,12 @@ extern "C" fn become_leader(place: *mut libc::c_void) -> libc::c_int {
 /// # Safety
 /// Only between clone and exec.
 unsafe fn default_signals() {
-    // SAFETY: async-signal-safe calls on plain integers and a set of our own.
+    // SAFETY: async-signal-safe calls on plain integers.
     unsafe {
         for number in RESET {
             libc::signal(number, libc::SIG_DFL);
         }
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        Mask::NONE.set();
     }
 }
 

@@ -1,12 +1,12 @@
 //! Where a path really leads.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
-/// The path without links, `.` and `..`. C libraries may keep two slashes at its start; one is enough
-/// to tell it from another path as bytes.
+/// The path without links, `.` and `..`. Some C libraries keep two slashes at its start; with one, the same
+/// place is always the same bytes.
 pub fn real_path(path: impl AsRef<Path>) -> io::Result<PathBuf> {
-    Ok(fs::canonicalize(path)?.components().collect())
+    Ok(path.as_ref().canonicalize()?.components().collect())
 }
 
 #[cfg(test)]

@@ -3,33 +3,31 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use crate::mask::Mask;
+
 /// Signals that are taken from a descriptor instead of interrupting; the mask that the thread
 /// had comes back when this is dropped.
 pub struct Signals {
     fd: OwnedFd,
-    before: libc::sigset_t,
+    before: Mask,
 }
 
 impl Signals {
     /// Blocks these signals in this thread and opens a descriptor for them. Threads made
     /// before keep their own mask.
     pub fn take(signals: &[i32]) -> io::Result<Signals> {
-        // SAFETY: the sets are initialised by the calls that take them; the descriptor is new.
+        // SAFETY: the set is initialised by the call that takes it; the descriptor is new.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
-            let mut before: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
             for signal in signals {
                 libc::sigaddset(&raw mut set, *signal);
             }
-            let rc = libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
-            if rc != 0 {
-                return Err(io::Error::from_raw_os_error(rc));
-            }
+            let before = Mask::of(signals.iter().copied()).block();
             let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
             if fd < 0 {
                 let error = io::Error::last_os_error();
-                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+                before.set();
                 return Err(error);
             }
             Ok(Signals {
@@ -65,14 +63,7 @@ impl AsFd for Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // SAFETY: `before` was filled by the call that blocked the signals.
-        unsafe {
-            libc::pthread_sigmask(
-                libc::SIG_SETMASK,
-                &raw const self.before,
-                std::ptr::null_mut(),
-            );
-        }
+        self.before.set();
     }
 }
 

@@ -82,9 +82,9 @@ const FORWARDED: [i32; 13] = [
 /// Starts the program and waits for its end. Signals sent to us go to it, its stops stop us, and it
 /// has the signal mask and dispositions that we were started with. `started` gets its process id.
 pub fn run(program: &Program<'_>, started: impl FnOnce(i32)) -> io::Result<Ending> {
-    let waited: Vec<i32> = FORWARDED.into_iter().chain([libc::SIGCHLD]).collect();
-    let original = Mask::of(waited.iter().copied()).block();
-    let waited = signal_set(waited);
+    let waited = || FORWARDED.into_iter().chain([libc::SIGCHLD]);
+    let original = Mask::of(waited()).block();
+    let waited = signal_set(waited());
     let result = spawn(program, original).and_then(|child| {
         started(child);
         attend(child, &waited)

@@ -4,6 +4,8 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
+use crate::mask::Mask;
+
 /// The modes of a terminal as `tcgetattr` gave them.
 #[derive(Clone, Copy)]
 pub struct Modes(libc::termios);
@@ -127,18 +129,12 @@ pub fn set_foreground(terminal: impl AsFd, group: i32) -> io::Result<()> {
 
 /// As [`set_foreground`], usable between fork and exec: only async-signal-safe calls.
 pub(crate) fn set_foreground_raw(terminal: i32, group: i32) -> io::Result<()> {
-    // SAFETY: sigset_t is plain data; the calls below only fill and read it, and the previous
-    // mask is put back before returning. SIGTTOU is blocked so that a background caller succeeds.
-    unsafe {
-        let mut block: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut block);
-        libc::sigaddset(&raw mut block, libc::SIGTTOU);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const block, &raw mut before);
-        let result = check(libc::tcsetpgrp(terminal, group));
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-        result
-    }
+    // Blocked so that a background caller succeeds.
+    let before = Mask::of([libc::SIGTTOU]).block();
+    // SAFETY: plain system call without pointers.
+    let result = check(unsafe { libc::tcsetpgrp(terminal, group) });
+    before.set();
+    result
 }
 
 /// The window size of a terminal.

@@ -231,7 +231,7 @@ impl Layout {
     /// A project in a directory that the world has to itself would not be there at all, even
     /// where the policy only keeps it from being written.
     fn put_project(&mut self, spec: &WorldSpec) {
-        let Some(Ok(real)) = spec.project.as_ref().map(fs::canonicalize) else {
+        let Some(Ok(real)) = spec.project.as_ref().map(real_path) else {
             return;
         };
         let covered = matches!(self.nearest(&real), Some((place, What::Private)) if place != real);
@@ -424,7 +424,7 @@ fn where_it_leads(path: &Path) -> PathBuf {
         let Ok(to) = fs::read_link(&path) else {
             break;
         };
-        let Some(Ok(dir)) = path.parent().map(fs::canonicalize) else {
+        let Some(Ok(dir)) = path.parent().map(real_path) else {
             break;
         };
         path = lexical(&dir.join(to));

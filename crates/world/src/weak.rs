@@ -93,7 +93,7 @@ fn build(
         }
         Placement::Isolated => {
             enforced.fs = "landlock+copy".to_owned();
-            let project = spec.project.iter().flat_map(fs::canonicalize).next();
+            let project = spec.project.iter().flat_map(real_path).next();
             let held = [What::Held { apart: false }];
             pending = make::new_pending(purpose, id, held.iter())?;
             if let (Some(pending), Some(project)) = (pending.as_mut(), project) {
@@ -238,7 +238,7 @@ fn existing(paths: &[PathBuf]) -> impl Iterator<Item = PathBuf> {
     paths
         .iter()
         .filter(|path| path.as_path() != Path::new("/tmp"))
-        .flat_map(fs::canonicalize)
+        .flat_map(real_path)
 }
 
 /// A temporary directory of its own: the host's `/tmp` is everybody's.
@@ -258,7 +258,7 @@ fn rights(spec: &WorldSpec, world: &Writable, host: &Host) -> Vec<(CString, u64)
     let mut hidden: BTreeSet<PathBuf> = BTreeSet::new();
     let found = expand::expand(&spec.hide);
     let own_home = real_path(&spec.substrate_home);
-    let real = found.paths.iter().flat_map(fs::canonicalize);
+    let real = found.paths.iter().flat_map(real_path);
     for path in real.chain(found.missing).chain(own_home) {
         hidden.extend(mountinfo::aliases(&host.mounts, &path));
         hidden.insert(path);

@@ -621,7 +621,7 @@ pub fn world_process() {
     made.send(Ok(()), socket.as_fd()).unwrap();
     drop(made);
     for name in ["resolv.conf", "nsswitch.conf", "hosts"] {
-        let Ok(target) = std::fs::canonicalize(format!("/etc/{name}")) else {
+        let Ok(target) = Path::new("/etc").join(name).canonicalize() else {
             continue;
         };
         let status = Command::new("mount")
