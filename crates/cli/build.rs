@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The crates that the shim links, below the top of the workspace.
-const LINKED: [&str; 7] = [
+const LINKED: [&str; 8] = [
     "shims",
     "crates/broker",
     "crates/command",
     "crates/compiled",
     "crates/policy",
+    "crates/runtime",
     "crates/sys",
     "crates/trace",
 ];

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use substrate_broker::Home;
+use substrate_runtime::arena::Arena;
 use substrate_shim::quick::{self, Answer, Policies, Question};
-use substrate_sys::arena::Arena;
 
 /// As in the shim.
 #[global_allocator]

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use substrate_broker::Home;
 use substrate_broker::env::SHIM_BYPASS;
+use substrate_runtime::supervise::Ending;
 use substrate_sys::environment;
-use substrate_sys::supervise::Ending;
 use substrate_trace::{Event, Mode, Outcome, ParentSpan, SpanInfo, Writer, denial};
 
 use crate::handover::{Handover, hand_over, substrate};

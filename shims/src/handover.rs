@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use substrate_sys::inherit::Successor;
+use substrate_runtime::inherit::Successor;
 use substrate_trace::SpanId;
 
 use crate::installed::{Installed, SUBSTRATE, pointer};

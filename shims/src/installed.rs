@@ -48,7 +48,7 @@ pub fn id(path: &Path) -> Option<FileId> {
 /// `argv[0]` when we interpret a script, and by our own mapping when neither leads to us.
 pub fn locate(first_argument: Option<&OsStr>) -> Option<Installed> {
     let executed =
-        substrate_sys::inherit::exec_path().map(|path| OsStr::from_bytes(path.to_bytes()));
+        substrate_runtime::inherit::exec_path().map(|path| OsStr::from_bytes(path.to_bytes()));
     if let Some(found) = executed.and_then(|path| at(Path::new(path), None)) {
         return Some(found);
     }

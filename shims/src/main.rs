@@ -3,17 +3,17 @@
 
 use std::ffi::OsString;
 
-use substrate_sys::arena::Arena;
+use substrate_runtime::arena::Arena;
 
 /// Nothing lives long enough to be worth giving back.
 #[global_allocator]
 static MEMORY: Arena = Arena::new();
 
 #[cfg(not(test))]
-substrate_sys::main!(run);
+substrate_runtime::main!(run);
 
 #[cfg_attr(test, expect(dead_code, reason = "tests have a `main` of their own"))]
 fn run(arguments: Vec<OsString>) -> ! {
     let ending = substrate_shim::guard::run(arguments, substrate_sys::environment::raw());
-    substrate_sys::supervise::end_like(ending)
+    substrate_runtime::supervise::end_like(ending)
 }

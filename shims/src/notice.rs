@@ -3,7 +3,8 @@
 use std::ffi::CString;
 use std::io::{IsTerminal, Write};
 
-use substrate_sys::{environment, inherit};
+use substrate_runtime::inherit;
+use substrate_sys::environment;
 
 /// How notices look here.
 #[derive(Debug, Clone, Copy)]

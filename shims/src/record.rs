@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use substrate_broker::env::SUBSTRATE_AGENT_ID;
+use substrate_runtime::supervise::Ending;
 use substrate_sys::environment;
-use substrate_sys::supervise::Ending;
 use substrate_trace::{
     Completion, Component, Enforced, Environment, Event, FsDiff, Key, PARENT_SPAN_VAR, ParentSpan,
     Redactor, ReplayContext, Retention, SessionId, SpanId, SpanInfo, Writer,

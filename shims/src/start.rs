@@ -9,10 +9,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use substrate_broker::env::SUBSTRATE_SHIM_MODE;
-use substrate_sys::inherit::{self, Successor};
+use substrate_runtime::inherit::{self, Successor};
+use substrate_runtime::supervise::{self, Ending, Program};
+use substrate_runtime::watch;
 use substrate_sys::marker::{self, Mark};
-use substrate_sys::supervise::{self, Ending, Program};
-use substrate_sys::{environment, process_info, watch};
+use substrate_sys::{environment, process_info};
 
 use crate::notice::Notices;
 use crate::{DENIED, NOT_FOUND};

@@ -16,10 +16,10 @@ mod trace_args;
 /// In place of musl's own, which asks the kernel for single pages.
 #[cfg(target_env = "musl")]
 #[global_allocator]
-static MEMORY: substrate_sys::heap::Heap = substrate_sys::heap::Heap::new();
+static MEMORY: substrate_runtime::heap::Heap = substrate_runtime::heap::Heap::new();
 
 #[cfg(not(test))]
-substrate_sys::main!(run);
+substrate_runtime::main!(run);
 
 #[cfg_attr(test, expect(dead_code, reason = "tests have a `main` of their own"))]
 fn run(arguments: Vec<OsString>) -> ! {
@@ -28,5 +28,5 @@ fn run(arguments: Vec<OsString>) -> ! {
     } else {
         shell_mode::run(&arguments)
     };
-    substrate_sys::supervise::end_like(ending)
+    substrate_runtime::supervise::end_like(ending)
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use substrate_broker::enclosure::Trace;
 use substrate_broker::env::{SUBSTRATE_HOME, SUBSTRATE_WORLD};
 use substrate_broker::{Broker, BrokerError, Choice, Home, Options, enclosure, person};
+use substrate_runtime::supervise::Ending;
 use substrate_shell::engine::Startup;
 use substrate_shell::notice::{Kind, Notices};
 use substrate_shell::oneshot::{self, Job};
@@ -17,7 +18,6 @@ use substrate_shell::session::{Session, working_directory};
 use substrate_shell::session_world::Quarters;
 use substrate_shell::standard_input;
 use substrate_sys::environment;
-use substrate_sys::supervise::Ending;
 
 use crate::args;
 use crate::commands;

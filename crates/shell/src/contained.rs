@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use substrate_broker::Evaluation;
 use substrate_policy::terms::{Mode, OnFinish, WorldSpec};
-use substrate_sys::supervise::Ending;
+use substrate_runtime::supervise::Ending;
 use substrate_trace::{Completion, Event, FsDiff, Output, RateLimit, SpanInfo, WorldEvent};
 use substrate_world::apply::{self, ApplyOptions, Watch};
 use substrate_world::backend::{ExecRequest, ExecResult, Place, Status, WorldError, WorldHandle};

@@ -9,8 +9,8 @@ use substrate_broker::facts::find_program;
 use substrate_broker::{Answer, Evaluation, Input, Origin, Request};
 use substrate_command::{is_builtin, is_keyword};
 use substrate_policy::terms::Place;
+use substrate_runtime::supervise::{self, Ending, Program};
 use substrate_sys::environment;
-use substrate_sys::supervise::{self, Ending, Program};
 use substrate_trace::{Completion, Event, Mode, RuleRef, SpanInfo, command_line};
 
 use crate::approval;

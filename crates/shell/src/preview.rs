@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use substrate_broker::{Answer, Evaluation};
 use substrate_command::{Action, Cwd, Invocation, Object, is_builtin, is_keyword};
 use substrate_policy::terms::{Place, WorldSpec};
-use substrate_sys::supervise::Ending;
+use substrate_runtime::supervise::Ending;
 use substrate_trace::{Completion, Enforced, Event, SpanInfo, WorldEvent};
 use substrate_world::apply::{self, ApplyOptions, Watch};
 use substrate_world::backend::{self, ExecRequest, Status, WorldBackend};

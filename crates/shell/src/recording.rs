@@ -15,7 +15,9 @@ use substrate_broker::facts::find_program;
 use substrate_command::is_builtin;
 use substrate_policy::settings::OutputRecord;
 use substrate_replay::Capture;
-use substrate_sys::{inherit, streams};
+use substrate_runtime::inherit;
+use substrate_sys::mask;
+use substrate_sys::streams;
 use substrate_trace::{Key, Output, SpanInfo, Stdin, Via};
 use substrate_world::backend::Tap;
 
@@ -229,7 +231,7 @@ impl Recording {
             }
             capture
         };
-        let thread = inherit::without_signals(|| std::thread::Builder::new().spawn(pump))?;
+        let thread = mask::without_signals(|| std::thread::Builder::new().spawn(pump))?;
         Ok(Source::Pipe(thread))
     }
 

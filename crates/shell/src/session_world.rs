@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use substrate_broker::{Answer, Evaluation, Input, Origin, Request};
+use substrate_init::launch::{Command, End, News};
 use substrate_policy::terms::{PathPattern, Place, WorldSpec};
-use substrate_sys::launch::{Command, End, News};
 use substrate_sys::process_group::{self, Change};
 use substrate_sys::terminal::{self, Modes};
 use substrate_trace::{Enforced, Event, NetUse, SpanInfo, WorldEvent, WorldId};

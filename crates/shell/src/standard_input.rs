@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use substrate_broker::{Answer, Input, Origin, Request};
 use substrate_policy::terms::Place;
-use substrate_sys::supervise::Ending;
+use substrate_runtime::supervise::Ending;
 use substrate_trace::{Completion, Event, PARENT_SPAN_VAR, ParentSpan};
 
 use crate::approval;

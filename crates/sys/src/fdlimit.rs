@@ -52,32 +52,3 @@ fn set(soft: u64, hard: u64) -> io::Result<()> {
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use std::ffi::CString;
-
-    #[test]
-    fn what_we_start_gets_the_old_limit_back() {
-        let (soft, hard) = super::get().unwrap();
-        super::raise(1).unwrap();
-        assert_eq!(super::get().unwrap(), (soft, hard), "never lower");
-        if soft == hard {
-            return;
-        }
-        super::raise(soft + 1).unwrap();
-        assert_eq!(super::get().unwrap(), (soft + 1, hard));
-        let word = |text: &str| CString::new(text).unwrap();
-        let script = format!("test $(ulimit -Sn) = {soft}");
-        let argv = [word("sh"), word("-c"), word(&script)];
-        let program = crate::supervise::Program {
-            path: &word("/bin/sh"),
-            argv: &argv,
-            env: &[word("PATH=/usr/bin:/bin")],
-        };
-        let ending = crate::supervise::run(&program, |_| ()).unwrap();
-        assert_eq!(ending, crate::supervise::Ending::Exit(0));
-        super::restore();
-        assert_eq!(super::get().unwrap(), (soft, hard));
-    }
-}

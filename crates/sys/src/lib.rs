@@ -1,96 +1,42 @@
-//! The kernel: the only crate with `unsafe`, one file per family of system calls.
+//! The kernel: system calls as safe functions, one file per family.
 
-#[cfg(feature = "full")]
 pub mod access;
-#[cfg(feature = "full")]
 pub mod alarm;
-mod alone;
-pub mod arena;
-#[cfg(feature = "full")]
 pub mod at;
-#[cfg(feature = "full")]
 pub mod caps;
-#[cfg(feature = "full")]
-mod child;
-#[cfg(feature = "full")]
 pub mod clock;
-#[cfg(feature = "full")]
-mod control;
-#[cfg(feature = "full")]
 pub mod counters;
-pub mod entry;
 pub mod environment;
-#[cfg(feature = "full")]
 pub mod epoll;
-pub mod fault;
 pub mod fdlimit;
 pub mod flags;
-#[cfg(feature = "full")]
 pub mod foreign;
-#[cfg(feature = "full")]
 pub mod getdents;
-#[cfg(feature = "full")]
-pub mod heap;
 pub mod identity;
-#[cfg(feature = "full")]
 pub mod inet;
-pub mod inherit;
-#[cfg(feature = "full")]
 pub mod landlock;
-#[cfg(feature = "full")]
-pub mod launch;
-#[cfg(feature = "full")]
 pub mod limit;
 pub mod marker;
-mod mask;
-#[cfg(feature = "full")]
+pub mod mask;
 pub mod memfd;
-#[cfg(feature = "full")]
 pub mod memory;
 pub mod mmap;
-#[cfg(feature = "full")]
 pub mod mount;
-#[cfg(feature = "full")]
 pub mod namespace;
-#[cfg(feature = "full")]
 pub mod netlink;
-#[cfg(feature = "full")]
-pub mod netplan;
-#[cfg(feature = "full")]
-mod network_maker;
-#[cfg(feature = "full")]
 pub mod notify;
-#[cfg(feature = "full")]
 pub mod openat2;
-#[cfg(feature = "full")]
 pub mod pidfd;
-#[cfg(feature = "full")]
 pub mod poll;
-#[cfg(feature = "full")]
 pub mod process_group;
 pub mod process_info;
-#[cfg(feature = "full")]
-pub mod pty;
 pub mod real_path;
-#[cfg(feature = "full")]
 pub mod reflink;
-#[cfg(feature = "full")]
-mod request;
-#[cfg(feature = "full")]
 pub mod scm;
-#[cfg(feature = "full")]
 pub mod seccomp;
-#[cfg(feature = "full")]
 pub mod signals;
-#[cfg(feature = "full")]
 pub mod splice;
-#[cfg(feature = "full")]
 pub mod streams;
-pub mod supervise;
-#[cfg(feature = "full")]
 pub mod terminal;
-#[cfg(feature = "full")]
 pub mod tracee;
-pub mod watch;
-#[cfg(feature = "full")]
 pub mod xattr;

@@ -6,18 +6,18 @@ use std::ptr;
 
 /// Signals, one bit for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mask(u64);
+pub struct Mask(u64);
 
 impl Mask {
     /// Every signal there is, those of the C library too: not for a thread that has others beside it for
     /// longer than a moment, or they wait for it for ever.
-    pub(crate) const ALL: Mask = Mask(u64::MAX);
+    pub const ALL: Mask = Mask(u64::MAX);
 
     /// No signal.
-    pub(crate) const NONE: Mask = Mask(0);
+    pub const NONE: Mask = Mask(0);
 
     /// These signals.
-    pub(crate) fn of(signals: impl IntoIterator<Item = i32>) -> Mask {
+    pub fn of(signals: impl IntoIterator<Item = i32>) -> Mask {
         Mask(
             signals
                 .into_iter()
@@ -26,21 +26,21 @@ impl Mask {
     }
 
     /// Blocks these signals as well; gives what was blocked before.
-    pub(crate) fn block(self) -> Mask {
+    pub fn block(self) -> Mask {
         let mut before = Mask::NONE;
         change(libc::SIG_BLOCK, self, &raw mut before);
         before
     }
 
     /// Lets these signals through; gives what was blocked before.
-    pub(crate) fn unblock(self) -> Mask {
+    pub fn unblock(self) -> Mask {
         let mut before = Mask::NONE;
         change(libc::SIG_UNBLOCK, self, &raw mut before);
         before
     }
 
     /// Blocks these signals and no others. Makes one system call and nothing else.
-    pub(crate) fn set(self) {
+    pub fn set(self) {
         change(libc::SIG_SETMASK, self, ptr::null_mut());
     }
 }
@@ -59,6 +59,14 @@ fn change(how: i32, mask: Mask, before: *mut Mask) {
     debug_assert_eq!(rc, 0, "{}", io::Error::last_os_error());
 }
 
+/// Runs something while no signal can interrupt it.
+pub fn without_signals<T>(action: impl FnOnce() -> T) -> T {
+    let before = Mask::ALL.block();
+    let result = action();
+    before.set();
+    result
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,7 +77,7 @@ mod tests {
         let (first, usual) = (34, libc::SIGUSR1);
         let before = Mask::of([first, usual]).block();
         let both = Mask::NONE.block();
-        crate::inherit::without_signals(|| assert_eq!(Mask::NONE.block().0 | KEPT, u64::MAX));
+        without_signals(|| assert_eq!(Mask::NONE.block().0 | KEPT, u64::MAX));
         assert_eq!(Mask::NONE.block(), both);
         assert_eq!(both.0 & !before.0, Mask::of([first, usual]).0 & !before.0);
         before.set();

@@ -80,7 +80,7 @@ struct CloneArgs {
 }
 
 /// Which side of a fork is running.
-pub(crate) enum Side {
+pub enum Side {
     /// The new process.
     Child,
     /// The old one.
@@ -96,8 +96,8 @@ pub(crate) enum Side {
 /// child elsewhere in the process does not take it; it is waited for by its pidfd.
 ///
 /// # Safety
-/// The child must not allocate, panic or return: see [`crate::child`].
-pub(crate) unsafe fn fork_into(namespaces: Namespaces) -> io::Result<Side> {
+/// The child must not allocate, panic or return: the locks of other threads are held for ever there.
+pub unsafe fn fork_into(namespaces: Namespaces) -> io::Result<Side> {
     let mut pidfd: i32 = -1;
     let args = CloneArgs {
         flags: namespaces.0 | libc::CLONE_PIDFD as u64,

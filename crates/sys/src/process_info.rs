@@ -6,7 +6,24 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use crate::supervise::Ending;
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It exited with this status.
+    Exit(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+impl Ending {
+    /// The status that a shell shows: the exit status, or 128 and the signal.
+    pub fn status(self) -> i32 {
+        match self {
+            Ending::Exit(status) => status,
+            Ending::Signal(signal) => 128 + signal,
+        }
+    }
+}
 
 /// `struct pidfd_info` of linux/pidfd.h, in its first size.
 #[repr(C)]

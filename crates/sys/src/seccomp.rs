@@ -141,7 +141,7 @@ pub struct Filter {
 
 /// Two numbers that nobody else knows. An `execve` that carries them in the registers which the
 /// call itself does not use is the first process's own, and needs no listener.
-pub(crate) type Pass = [u64; 2];
+pub type Pass = [u64; 2];
 
 /// The first argument of `execve` that the kernel does not look at.
 const PASS_AT: u32 = 3;
@@ -257,7 +257,7 @@ impl Filter {
     }
 
     /// What the first process's own starts carry.
-    pub(crate) fn pass(&self) -> Option<Pass> {
+    pub fn pass(&self) -> Option<Pass> {
         self.pass
     }
 

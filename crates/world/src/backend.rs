@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use substrate_init::launch::Stage;
 use substrate_policy::terms::WorldSpec;
-use substrate_sys::launch::Stage;
 use substrate_trace::{Enforced, FsDiff, Level, NetUse, SpanId, WorldId};
 use thiserror::Error;
 

@@ -4,9 +4,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use substrate_init::netplan::{NetFds, NetPlan};
 use substrate_policy::budget::{Budget, Cells};
 use substrate_policy::terms::WorldSpec;
-use substrate_sys::netplan::{NetFds, NetPlan};
 
 use crate::egress::{self, Event, Gate, GateConfig, Proxies};
 use crate::network::{NetReport, Network, NetworkMaker};

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use substrate_init::launch::{Command, End, Stage, StartError};
 use substrate_policy::terms::{HomeMode, Mode, WorldSpec};
-use substrate_sys::launch::{Command, End, Stage, StartError};
 use substrate_sys::process_group;
 use substrate_trace::{Enforced, FsDiff, Level, WorldId};
 

@@ -10,10 +10,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use substrate_init::launch::{
+    self, Init, LaunchError, Launching, Maps, NewNetwork, Plan, Progress,
+};
+use substrate_init::netplan::NetPlan;
 use substrate_policy::terms::{Mode, WorldSpec};
-use substrate_sys::launch::{self, Init, LaunchError, Launching, Maps, NewNetwork, Plan, Progress};
 use substrate_sys::namespace::Namespaces;
-use substrate_sys::netplan::NetPlan;
 use substrate_sys::{access, caps, landlock, seccomp};
 use substrate_trace::{Enforced, Level, WorldId};
 

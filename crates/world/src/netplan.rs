@@ -2,4 +2,4 @@
 //! child runs it inside the new namespace (`NetPlan::run`, then `Made::send`), the owner takes
 //! the sockets with `NetPlan::receive` and starts the gate with them.
 
-pub use substrate_sys::netplan::{Action, Made, NetFds, NetPlan, Role, Step, StepError, When};
+pub use substrate_init::netplan::{Action, Made, NetFds, NetPlan, Role, Step, StepError, When};

@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use substrate_init::launch::NewNetwork;
 use substrate_policy::terms::{Mode, NetSpec};
-use substrate_sys::launch::NewNetwork;
 use substrate_sys::namespace::Namespaces;
 
 use crate::egress::{self, HostFiles, Proxies};

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use substrate_init::netplan::{NetFds, NetPlan};
 use substrate_policy::terms::WorldSpec;
-use substrate_sys::netplan::{NetFds, NetPlan};
 use substrate_trace::NetUse;
 
 /// The side of a world's network that lives on the host.

@@ -6,8 +6,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use substrate_init::launch::{self, LaunchError, Maps, Need, NewNetwork, Plan, Step};
 use substrate_policy::terms::Limits;
-use substrate_sys::launch::{self, LaunchError, Maps, Need, NewNetwork, Plan, Step};
 use substrate_sys::namespace::Namespaces;
 use substrate_sys::real_path::real_path;
 use substrate_sys::seccomp::{self, Filter};

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use substrate_sys::launch::{Command, End, News};
+use substrate_init::launch::{Command, End, News};
 use substrate_sys::poll::{self, Wanted};
 use substrate_sys::signals::{self, Signals};
 use substrate_sys::terminal::{self, Modes};

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use substrate_sys::launch::{Command, Parts, Stage, StartError};
+use substrate_init::launch::{Command, Parts, Stage, StartError};
 use substrate_sys::real_path::real_path;
 use substrate_trace::{Level, WorldId};
 

@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use substrate_init::launch::{Need, Parameter, Slot, Step};
 use substrate_sys::landlock::{self, Handled};
-use substrate_sys::launch::{Need, Parameter, Slot, Step};
 use substrate_sys::mount::{Change, NODEV, NOEXEC, NOSUID, RDONLY};
 use substrate_sys::seccomp::{self, Filter};
 use substrate_trace::WorldId;

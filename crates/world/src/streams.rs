@@ -13,7 +13,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use substrate_sys::{flags, inherit, poll, streams, terminal};
+use substrate_sys::mask;
+use substrate_sys::{flags, poll, streams, terminal};
 use substrate_trace::Level;
 
 use crate::backend::{ExecRequest, Stdio, WorldError};
@@ -328,7 +329,7 @@ fn carry(
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     let pump = move || io::copy(&mut from, &mut to).map(|_| ());
     // Signals are for the thread that waits for the command.
-    inherit::without_signals(|| std::thread::Builder::new().spawn(pump))
+    mask::without_signals(|| std::thread::Builder::new().spawn(pump))
 }
 
 /// Whether a world can write this file of the host's anyway.

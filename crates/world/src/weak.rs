@@ -7,9 +7,9 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use substrate_init::launch::{Need, Step};
 use substrate_policy::terms::WorldSpec;
 use substrate_sys::landlock::{self, Handled};
-use substrate_sys::launch::{Need, Step};
 use substrate_sys::namespace::Namespaces;
 use substrate_sys::real_path::real_path;
 use substrate_sys::seccomp::{self, Filter};

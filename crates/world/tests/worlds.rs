@@ -561,7 +561,7 @@ fn a_terminal_of_the_world_is_a_real_one() {
     terminal.write_all(b"\x03").unwrap();
     let end = command.wait().unwrap();
     assert!(
-        matches!(end, substrate_sys::launch::End::Signaled(2)),
+        matches!(end, substrate_init::launch::End::Signaled(2)),
         "{end:?}"
     );
     assert!(said.starts_with("/dev/pts/0\r\n31 97\r\n"), "{said}");

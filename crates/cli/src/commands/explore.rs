@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use substrate_broker::BrokerError;
+use substrate_runtime::supervise::Ending;
 use substrate_shell::isolation::Isolation;
 use substrate_shell::notice::{Kind, Notices};
 use substrate_shell::oneshot::{self, Job, shell_path};
 use substrate_shell::session::working_directory;
 use substrate_shell::visible::visible;
 use substrate_sys::environment;
-use substrate_sys::supervise::Ending;
 
 use crate::commands::{ask, world};
 use crate::failure::Failure;

@@ -5,12 +5,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use substrate_broker::BrokerError;
+use substrate_runtime::supervise::Ending;
 use substrate_shell::isolation::Isolation;
 use substrate_shell::notice::{Kind, Notices};
 use substrate_shell::oneshot::{self, Job};
 use substrate_shell::session::working_directory;
 use substrate_sys::environment;
-use substrate_sys::supervise::Ending;
 
 use crate::args::RunArgs;
 use crate::failure::Failure;

@@ -11,6 +11,7 @@ use substrate_broker::{
     enclosure,
 };
 use substrate_policy::terms::Place;
+use substrate_runtime::supervise::Ending;
 use substrate_shell::approval;
 use substrate_shell::isolation::Isolation;
 use substrate_shell::notice::{Kind, Notices};
@@ -18,7 +19,6 @@ use substrate_shell::oneshot::{self, DENIED, FAILED, Job};
 use substrate_shell::session::{Session, working_directory};
 use substrate_shim::{guard, record, start, tool};
 use substrate_sys::environment;
-use substrate_sys::supervise::Ending;
 use substrate_trace::{Component, Event, RuleRef, SpanId, SpanInfo, command_line};
 
 use crate::failure::Failure;

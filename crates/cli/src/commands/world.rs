@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use substrate_broker::Home;
+use substrate_runtime::supervise::Ending;
 use substrate_shell::progress::Meter;
 use substrate_shell::visible::visible;
-use substrate_sys::supervise::Ending;
 use substrate_world::apply::{self, ApplyError, ApplyOptions, Watch};
 use substrate_world::patch::{self, Paint};
 use substrate_world::pending::Pending;

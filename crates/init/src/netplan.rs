@@ -8,8 +8,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use crate::inet::{self, Flag, Kind};
-use crate::{netlink, scm};
+use substrate_sys::inet::{self, Flag, Kind};
+use substrate_sys::{netlink, scm};
 
 /// The steps, in order.
 #[derive(Debug, Clone, Default)]

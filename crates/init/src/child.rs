@@ -11,12 +11,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::control::{self, Kind, Message};
-use crate::landlock;
-use crate::mask::Mask;
-use crate::mount::{self, Change};
+use crate::pty;
 use crate::request::Mapped;
-use crate::seccomp::{Filter, Pass};
-use crate::{caps, pty};
+use substrate_sys::caps;
+use substrate_sys::landlock;
+use substrate_sys::mask::Mask;
+use substrate_sys::mount::{self, Change};
+use substrate_sys::seccomp::{Filter, Pass};
 
 /// A place where a step leaves a descriptor for a later one.
 pub type Slot = usize;
@@ -185,7 +186,7 @@ pub(crate) fn live(birth: Birth<'_>) -> ! {
         libc::prctl(libc::PR_SET_NAME, c"substrate-world".as_ptr(), 0, 0, 0);
     }
     close_all_but(birth.keep);
-    crate::fdlimit::restore();
+    substrate_sys::fdlimit::restore();
     // The mask of the owner must not decide about the files of a world; commands get it back.
     // SAFETY: plain system call without pointers.
     let mask = unsafe { libc::umask(0) };

@@ -7,9 +7,9 @@ const PATIENCE: u32 = 100;
 
 /// Lets one thread in at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Alone(AtomicBool);
+pub(crate) struct SpinLock(AtomicBool);
 
-impl Alone {
+impl SpinLock {
     /// Nobody is in.
     pub(crate) const fn new() -> Self {
         Self(AtomicBool::new(false))
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn nobody_is_in_twice() {
-        let (alone, inside, total) = (Alone::new(), AtomicBool::new(false), AtomicU32::new(0));
+        let (alone, inside, total) = (SpinLock::new(), AtomicBool::new(false), AtomicU32::new(0));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

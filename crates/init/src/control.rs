@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::scm;
+use substrate_sys::scm;
 
 /// Most descriptors that one message carries.
 pub(crate) const MAX_FDS: usize = 32;

@@ -6,8 +6,6 @@ use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::mask::Mask;
-
 unsafe extern "C" {
     static environ: *const *const libc::c_char;
 }
@@ -141,12 +139,4 @@ fn argument_area(arguments: usize) -> Option<(*mut u8, usize)> {
         let length = usize::try_from(end.offset_from(start)).ok()?;
         Some((start, length))
     }
-}
-
-/// Runs something while no signal can interrupt it.
-pub fn without_signals<T>(action: impl FnOnce() -> T) -> T {
-    let before = Mask::ALL.block();
-    let result = action();
-    before.set();
-    result
 }

@@ -7,7 +7,8 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::mask::Mask;
+use substrate_sys::mask::Mask;
+pub use substrate_sys::process_info::Ending;
 
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
@@ -30,25 +31,6 @@ static REMEMBER_SIGPIPE: extern "C" fn() = remember_sigpipe;
 /// Whether SIGPIPE was ignored when this process started.
 pub(crate) fn pipe_was_ignored() -> bool {
     PIPE_IGNORED.load(Ordering::Relaxed)
-}
-
-/// How a program ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// It exited with this status.
-    Exit(i32),
-    /// This signal ended it.
-    Signal(i32),
-}
-
-impl Ending {
-    /// The status that a shell shows: the exit status, or 128 and the signal.
-    pub fn status(self) -> i32 {
-        match self {
-            Ending::Exit(status) => status,
-            Ending::Signal(signal) => 128 + signal,
-        }
-    }
 }
 
 /// A program to start.
@@ -169,7 +151,7 @@ extern "C" fn become_child(start: *mut libc::c_void) -> libc::c_int {
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         }
         start.mask.set();
-        crate::fdlimit::restore();
+        substrate_sys::fdlimit::restore();
         libc::execve(start.path, start.argv, start.env);
         start.error = io::Error::last_os_error()
             .raw_os_error()
@@ -262,5 +244,36 @@ fn signal_set(signals: impl IntoIterator<Item = i32>) -> libc::sigset_t {
             libc::sigaddset(set.as_mut_ptr(), signal);
         }
         set.assume_init()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+
+    use substrate_sys::fdlimit;
+
+    #[test]
+    fn what_we_start_gets_the_old_limit_back() {
+        let (soft, hard) = fdlimit::get().unwrap();
+        fdlimit::raise(1).unwrap();
+        assert_eq!(fdlimit::get().unwrap(), (soft, hard), "never lower");
+        if soft == hard {
+            return;
+        }
+        fdlimit::raise(soft + 1).unwrap();
+        assert_eq!(fdlimit::get().unwrap(), (soft + 1, hard));
+        let word = |text: &str| CString::new(text).unwrap();
+        let script = format!("test $(ulimit -Sn) = {soft}");
+        let argv = [word("sh"), word("-c"), word(&script)];
+        let program = super::Program {
+            path: &word("/bin/sh"),
+            argv: &argv,
+            env: &[word("PATH=/usr/bin:/bin")],
+        };
+        let ending = super::run(&program, |_| ()).unwrap();
+        assert_eq!(ending, super::Ending::Exit(0));
+        fdlimit::restore();
+        assert_eq!(fdlimit::get().unwrap(), (soft, hard));
     }
 }

@@ -13,9 +13,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
-use crate::inherit::{rename_process, without_signals};
-use crate::process_info;
+use crate::inherit::rename_process;
 use crate::supervise::Ending;
+use substrate_sys::mask::without_signals;
+use substrate_sys::process_info;
 
 /// What process listings show.
 const NAME: &CStr = c"substrate-watch";

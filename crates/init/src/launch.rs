@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub use crate::child::{Need, Parameter, Slot, Stage, Step};
 use crate::control::{self, Kind, Message};
-use crate::namespace::{self, Namespaces, Side};
 use crate::netplan::NetPlan;
 pub use crate::request::{MAX_COMMAND_FDS, Parts};
-use crate::{child, network_maker, pidfd, process_group, request};
+use crate::{child, network_maker, request};
+use substrate_sys::namespace::{self, Namespaces, Side};
+use substrate_sys::{pidfd, process_group};
 
 /// Enough for the few calls between clone and exec.
 const STACK: usize = 64 * 1024;

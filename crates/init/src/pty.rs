@@ -1,5 +1,5 @@
 //! New terminals from a world's own instance, made between clone and exec: see [`crate::child`].
-//! Everything else about terminals is in [`crate::terminal`].
+//! Everything else about terminals is in [`substrate_sys::terminal`].
 
 use std::ffi::CStr;
 use std::io;

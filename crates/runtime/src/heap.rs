@@ -6,11 +6,11 @@ use std::cell::UnsafeCell;
 
 use dlmalloc::Dlmalloc;
 
-use crate::alone::Alone;
+use crate::spin_lock::SpinLock;
 
 /// An allocator that all threads share.
 pub struct Heap {
-    alone: Alone,
+    alone: SpinLock,
     memory: UnsafeCell<Dlmalloc>,
 }
 
@@ -33,7 +33,7 @@ impl Heap {
     /// A heap that has no memory yet.
     pub const fn new() -> Self {
         Self {
-            alone: Alone::new(),
+            alone: SpinLock::new(),
             memory: UnsafeCell::new(Dlmalloc::new()),
         }
     }

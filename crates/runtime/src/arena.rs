@@ -6,7 +6,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::alone::Alone;
+use crate::spin_lock::SpinLock;
 
 /// The first piece is part of the program: it comes with the start, and must fit into small limits.
 const FIRST: usize = 96 << 10;
@@ -31,7 +31,7 @@ pub struct Arena {
     next: Cell<usize>,
     end: Cell<usize>,
     free: [Cell<usize>; SIZES.len()],
-    alone: Alone,
+    alone: SpinLock,
 }
 
 #[repr(align(64))]
@@ -76,7 +76,7 @@ impl Arena {
             next: Cell::new(0),
             end: Cell::new(0),
             free: [const { Cell::new(0) }; SIZES.len()],
-            alone: Alone::new(),
+            alone: SpinLock::new(),
         }
     }
 

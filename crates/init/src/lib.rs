@@ -1,0 +1,9 @@
+//! The first process of a world, and the words it is spoken to with.
+
+mod child;
+mod control;
+pub mod launch;
+pub mod netplan;
+mod network_maker;
+mod pty;
+mod request;
