@@ -102,16 +102,7 @@ impl Sandbox {
 
 /// Says loudly that a test did not run, and counts it.
 pub fn skip(test: &str, reason: &str) {
-    use std::io::Write;
-    eprintln!("SKIPPED {test}: {reason}");
-    if let Some(path) = std::env::var_os("SUBSTRATE_SKIPS")
-        && let Ok(mut file) = std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path)
-    {
-        let _ = writeln!(file, "{test}: {reason}");
-    }
+    substrate_rig::skip(test, reason);
 }
 
 /// An executable script.

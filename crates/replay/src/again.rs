@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use substrate_changes::diff::{self, DiffError};
+use substrate_changes::gc;
+use substrate_changes::pending::{Pending, PendingError};
 use substrate_policy::terms::WorldSpec;
 use substrate_trace::{Key, Redactor, Stream, Via};
 use substrate_world::backend::{ExecResult, Place, Stdio, WorldBackend, WorldError};
-use substrate_world::diff::{self, DiffError};
-use substrate_world::gc;
-use substrate_world::pending::{Pending, PendingError};
 use thiserror::Error;
 
 use crate::capture::Capture;

@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use substrate_world::diff::{self, ChangeKind, Found};
-use substrate_world::pending::{Pending, Root};
+use substrate_changes::diff::{self, ChangeKind, Found};
+use substrate_changes::pending::{Pending, Root};
 
 use crate::ignore::{Rules, Stack};
 use crate::snapshot::{Limits, Taken, is_control};

@@ -14,11 +14,11 @@ use dialoguer::{Input, Select};
 use substrate_broker::approvals::{Approved, DEFAULT_SECONDS, Question};
 use substrate_broker::person::{Barrier, Watch};
 use substrate_broker::{Broker, Evaluation, Lasting, Request};
+use substrate_changes::patch::Paint;
 use substrate_policy::Reason;
 use substrate_sys::signals::{self, Signals};
 use substrate_sys::{process_group, terminal};
 use substrate_trace::{Answer, Approval, Event, SpanInfo, command_line};
-use substrate_world::patch::Paint;
 
 use crate::notice::Kind;
 use crate::preview::{Preview, Trial};

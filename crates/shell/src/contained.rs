@@ -9,16 +9,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use substrate_broker::Evaluation;
+use substrate_changes::apply::{self, ApplyOptions, Watch};
+use substrate_changes::patch::{self, ShowError, Totals};
+use substrate_changes::pending::Pending;
+use substrate_changes::{diff, gc};
+use substrate_linux::Linux;
+use substrate_linux::limits;
+use substrate_linux::relay::Beside;
 use substrate_policy::terms::{Mode, OnFinish, WorldSpec};
 use substrate_runtime::supervise::Ending;
 use substrate_trace::{Completion, Event, FsDiff, Output, RateLimit, SpanInfo, WorldEvent};
-use substrate_world::apply::{self, ApplyOptions, Watch};
 use substrate_world::backend::{ExecRequest, ExecResult, Place, Status, WorldError, WorldHandle};
-use substrate_world::linux::Linux;
-use substrate_world::patch::{self, ShowError, Totals};
-use substrate_world::pending::Pending;
-use substrate_world::relay::Beside;
-use substrate_world::{diff, gc};
 
 use crate::isolation::Isolation;
 use crate::network::Teller;
@@ -98,7 +99,7 @@ pub fn run(
     let started = Instant::now();
     let again = job.isolation.and_then(|isolation| isolation.again.as_ref());
     let place = if let Some(earlier) = again {
-        Place::Again(job.spec, earlier)
+        Place::Again(job.spec, &earlier.meta().world_id)
     } else if job.isolated {
         Place::Fresh(job.spec)
     } else {
@@ -185,7 +186,7 @@ pub fn run(
         }
     }
     if job.isolated {
-        gc::now_and_then(&job.spec.substrate_home);
+        gc::now_and_then(&job.spec.substrate_home, limits::leftovers);
     }
     ending
 }

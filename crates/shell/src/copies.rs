@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use substrate_world::guard::{Image, Program, same_content};
+use substrate_linux::guard::{Image, Program, same_content};
 
 /// Programs that run others within themselves, so that no further start would show what runs.
 const LAUNCHERS: [&str; 3] = ["busybox", "toybox", "coreutils"];

@@ -16,6 +16,7 @@ use substrate_broker::facts::{Seen, find_program};
 use substrate_broker::ground::Use;
 use substrate_broker::{Answer, Broker, Evaluation, Input, Origin, Request, Start};
 use substrate_command::{Cwd, Word};
+use substrate_linux::guard::{ExecJudge, ExecVerdict, Program, ProgramStart, View};
 use substrate_policy::settings::ExecRecord;
 use substrate_sys::process_info;
 use substrate_sys::real_path::real_path;
@@ -23,7 +24,6 @@ use substrate_trace::{
     Component, Event, Mode, Outcome, Redactor, Retention, RuleRef, SpanId, SpanInfo, Verdict,
     Writer, command_line, denial,
 };
-use substrate_world::guard::{ExecJudge, ExecVerdict, Program, ProgramStart, View};
 
 use crate::approval;
 use crate::copies::{self, Copies};

@@ -3,8 +3,8 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use substrate_changes::pending::Pending;
 use substrate_policy::terms::{PathPattern, WorldSpec};
-use substrate_world::pending::Pending;
 
 /// The wishes of `run --isolated` and `world explore`; shims have none. None of them loosens the policy: what is
 /// written is held back, and what may not be read stays out of sight.

@@ -6,14 +6,14 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use substrate_egress::gated::{self, OnEvent};
+use substrate_egress::network::NetworkMaker;
+use substrate_egress::{self as egress, Refusal};
 use substrate_policy::budget::{Cells, own_cells};
 use substrate_policy::terms::{Mode, WorldSpec};
 use substrate_trace::{
     Event, NetAttempt, Outcome, RateLimit, Redactor, Retention, SpanInfo, WorldEvent, Writer,
 };
-use substrate_world::egress::{self, Refusal};
-use substrate_world::gated::{self, OnEvent};
-use substrate_world::network::NetworkMaker;
 
 use crate::notice::{Kind, Notices};
 use crate::session::Session;

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use substrate_broker::{Answer, Evaluation};
+use substrate_changes::apply::{self, ApplyOptions, Watch};
+use substrate_changes::patch::{self, Paint};
+use substrate_changes::pending::Pending;
+use substrate_changes::{diff, gc};
 use substrate_command::{Action, Cwd, Invocation, Object, is_builtin, is_keyword};
+use substrate_linux::Linux;
 use substrate_policy::terms::{Place, WorldSpec};
 use substrate_runtime::supervise::Ending;
 use substrate_trace::{Completion, Enforced, Event, SpanInfo, WorldEvent};
-use substrate_world::apply::{self, ApplyOptions, Watch};
 use substrate_world::backend::{self, ExecRequest, Status, WorldBackend};
-use substrate_world::linux::Linux;
-use substrate_world::patch::{self, Paint};
-use substrate_world::pending::Pending;
-use substrate_world::{diff, gc};
 
 use crate::contained;
 use crate::notice::Kind;

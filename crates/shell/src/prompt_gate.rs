@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use substrate_broker::env::is_taken_over;
 use substrate_broker::person;
 use substrate_broker::{Answer, Evaluation, Input, Origin, Request};
+use substrate_changes::gc;
+use substrate_linux::limits;
 use substrate_policy::terms::{Place, WorldSpec};
 use substrate_runtime::supervise::Ending;
 use substrate_sys::memfd;
 use substrate_trace::{Completion, Enforced, Event, PARENT_SPAN_VAR, SpanInfo};
 use substrate_world::backend::Tap;
-use substrate_world::gc;
 
 use crate::approval;
 use crate::contained::{self, Contained};
@@ -437,7 +438,7 @@ impl Gate for PromptGate<'_> {
         // Without a watch, changes are told with the next line.
         self.watch = self.session.watch_policies(&self.announcer).ok();
         let home = self.session.broker.home().path.clone();
-        std::thread::spawn(move || gc::now_and_then(&home));
+        std::thread::spawn(move || gc::now_and_then(&home, limits::leftovers));
     }
 
     fn listen(&mut self, wanted: bool) -> Option<OwnedFd> {

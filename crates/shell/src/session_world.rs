@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use substrate_broker::{Answer, Evaluation, Input, Origin, Request};
 use substrate_init::launch::{Command, End, News};
+use substrate_linux::Linux;
 use substrate_policy::terms::{PathPattern, Place, WorldSpec};
 use substrate_sys::process_group::{self, Change};
 use substrate_sys::terminal::{self, Modes};
 use substrate_trace::{Enforced, Event, NetUse, SpanInfo, WorldEvent, WorldId};
 use substrate_world::backend::{ExecRequest, Stdio, WorldBackend, WorldError, WorldHandle};
-use substrate_world::linux::Linux;
 
 use crate::contained;
 use crate::engine::{Beside, Launched, Launcher, Start};

@@ -3,8 +3,8 @@
 use std::io::{BufRead, Write};
 
 use substrate_broker::person::Watch;
-use substrate_world::patch::{self, Paint};
-use substrate_world::pending::Pending;
+use substrate_changes::patch::{self, Paint};
+use substrate_changes::pending::Pending;
 
 use crate::approval::word_prompt;
 use crate::notice::{Kind, Notices};

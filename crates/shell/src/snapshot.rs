@@ -6,10 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use substrate_broker::{Broker, project};
+use substrate_changes::pending::Pending;
 use substrate_compiled::paths::{self, Values};
 use substrate_replay::{Limits, Store, Taken, Tree, TreeId, difference, take};
 use substrate_trace::{FsDiff, SpanInfo};
-use substrate_world::pending::Pending;
 
 use crate::session::Session;
 

@@ -14,6 +14,7 @@ pub mod foreign;
 pub mod getdents;
 pub mod identity;
 pub mod inet;
+pub mod kernel_file;
 pub mod landlock;
 pub mod limit;
 pub mod marker;

@@ -5,13 +5,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use substrate_init::launch::Stage;
 use substrate_policy::terms::WorldSpec;
 use substrate_trace::{Enforced, FsDiff, Level, NetUse, SpanId, WorldId};
 use thiserror::Error;
-
-use crate::diff::DiffError;
-use crate::pending::{Pending, PendingError};
 
 /// Something that makes worlds and runs commands in them. Linux namespaces are one; a virtual
 /// machine or another host can be others.
@@ -50,8 +46,9 @@ pub enum Place<'a> {
     Fresh(&'a WorldSpec),
     /// In the world of a session that is this one command.
     Once(&'a WorldSpec),
-    /// In a fresh world on top of what an earlier one left; its writes are added to that.
-    Again(&'a WorldSpec, &'a Pending),
+    /// In a fresh world on top of what an earlier one left, which waits under this id; its writes are
+    /// added to that.
+    Again(&'a WorldSpec, &'a str),
     /// In the world of a session.
     Session(WorldHandle),
 }
@@ -203,9 +200,9 @@ pub enum WorldError {
     /// Something on this side failed.
     #[error("cannot {0}: {1}")]
     Own(&'static str, #[source] io::Error),
-    /// A place for held writes.
+    /// What a world left, or the place for it.
     #[error(transparent)]
-    Pending(#[from] PendingError),
+    Held(Box<dyn std::error::Error + Send + Sync>),
     /// A copy that stands in for an overlay.
     #[error("cannot copy {}, which no overlay can cover ({reason}): {source}", path.display())]
     Copy {
@@ -253,12 +250,12 @@ pub enum WorldError {
     #[error("{}: not found", .0.display())]
     NotFound(PathBuf),
     /// The command did not start.
-    #[error("cannot start {} in the world ({}): {source}", program.display(), stage_name(*stage))]
+    #[error("cannot start {} in the world ({doing}): {source}", program.display())]
     Start {
         /// The program.
         program: PathBuf,
         /// How far it came.
-        stage: Stage,
+        doing: &'static str,
         /// Why not further.
         source: io::Error,
     },
@@ -273,9 +270,6 @@ pub enum WorldError {
     /// Its changes are not complete yet.
     #[error("the world {0} still runs; its changes are known when it has ended")]
     Running(WorldId),
-    /// Its changes cannot be told.
-    #[error(transparent)]
-    Diff(#[from] DiffError),
     /// The world is gone.
     #[error("the world {0} is not there any more")]
     Gone(WorldId),
@@ -284,16 +278,4 @@ pub enum WorldError {
 fn named(path: &Option<PathBuf>) -> String {
     path.as_ref()
         .map_or_else(String::new, |path| format!(" {}", path.display()))
-}
-
-fn stage_name(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Receive => "receiving the request",
-        Stage::Terminal => "making a terminal",
-        Stage::Fork => "making a process",
-        Stage::TakeTerminal => "taking over the terminal",
-        Stage::Descriptors => "passing descriptors",
-        Stage::Cwd => "entering the working directory",
-        Stage::Exec => "executing",
-    }
 }

@@ -1,46 +1,4 @@
-//! Where a command runs: worlds on Linux, their files, their network, their guard.
+//! What a world is, whatever it is made of: the seam between those who run commands and those who
+//! make places for them.
 
-mod ahead;
-pub mod apply;
 pub mod backend;
-mod commit;
-mod compare;
-pub mod copy;
-pub mod diff;
-pub mod display;
-pub mod egress;
-pub mod entry;
-pub mod expand;
-pub mod gated;
-pub mod gc;
-pub mod guard;
-mod held;
-mod journal;
-mod kernel_file;
-pub mod layout;
-pub mod limits;
-pub mod linux;
-pub mod make;
-mod manifest;
-pub mod mark;
-pub mod mountinfo;
-pub mod netplan;
-pub mod netprobe;
-pub mod network;
-pub mod patch;
-pub mod pending;
-pub mod probe;
-mod record;
-pub mod relay;
-mod remove;
-mod rights;
-pub mod risk;
-pub mod sockets;
-mod start;
-pub mod steps;
-pub mod streams;
-mod trail;
-mod undo;
-mod walk;
-mod weak;
-mod wire;

@@ -100,17 +100,9 @@ pub fn judge(broker: &Broker, line: &str, cwd: &Path) -> Evaluation {
 
 /// Says loudly that a test, or a part of it, did not run, and counts it.
 #[allow(clippy::print_stderr, reason = "a skip must be seen")]
+/// Says loudly that a test did not run, and counts it.
 pub fn skip(test: &str, reason: &str) {
-    use std::io::Write;
-    eprintln!("SKIPPED {test}: {reason}");
-    if let Some(path) = std::env::var_os("SUBSTRATE_SKIPS")
-        && let Ok(mut file) = std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path)
-    {
-        let _ = writeln!(file, "{test}: {reason}");
-    }
+    substrate_rig::skip(test, reason);
 }
 
 /// Puts something where a state file should be, given what stood there; false where that takes more

@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 
 use clap::{Arg, Command, CommandFactory};
+use substrate_changes::pending::Pending;
 use substrate_policy::compile;
 use substrate_shell::session::Session;
 use substrate_trace::read::{Filter, Order, Reader};
-use substrate_world::pending::Pending;
 
 use crate::args::Cli;
 

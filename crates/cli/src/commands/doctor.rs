@@ -5,12 +5,12 @@ use std::path::Path;
 use serde_json::{Value, json};
 use substrate_broker::choice::FLOOR;
 use substrate_broker::{BrokerError, enclosure, person, project};
+use substrate_linux::netprobe;
+use substrate_linux::probe;
 use substrate_shell::oneshot::shell_path;
 use substrate_shell::session::working_directory;
 use substrate_sys::environment;
 use substrate_trace::Level;
-use substrate_world::netprobe;
-use substrate_world::probe;
 
 use crate::commands::{ask, shim};
 use crate::failure::Failure;

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use substrate_broker::Home;
-use substrate_world::gc::{self, Leftover, Verdict};
-use substrate_world::pending::{Pending, worlds_dir};
+use substrate_changes::gc::{self, Leftover, Verdict};
+use substrate_changes::pending::{Pending, worlds_dir};
+use substrate_linux::limits;
 
 use crate::args::UninstallArgs;
 use crate::authority::{self, Needs};
@@ -31,7 +32,7 @@ pub fn run(args: &UninstallArgs) -> Result<(), Failure> {
     }
     let home = ask::home()?;
 
-    let worlds = gc::survey(&home.path, Duration::ZERO).map_err(failed)?;
+    let worlds = gc::survey(&home.path, Duration::ZERO, &limits::leftovers()).map_err(failed)?;
     if let Some(running) = worlds.iter().find(|left| left.verdict == Verdict::Running) {
         return Err(Failure::Refused(format!(
             "nothing was removed: a command still runs in a world ({}); end it first",
@@ -84,7 +85,13 @@ fn settle_worlds(
     args: &UninstallArgs,
     waiting: &[&Leftover],
 ) -> Result<bool, Failure> {
-    let done = gc::collect(&home.path, Duration::ZERO, &mut |_| true).map_err(failed)?;
+    let done = gc::collect(
+        &home.path,
+        Duration::ZERO,
+        &limits::leftovers(),
+        &mut |_| true,
+    )
+    .map_err(failed)?;
     for (_, error) in &done.failed {
         out::print(&format!("{error}\n"))?;
     }

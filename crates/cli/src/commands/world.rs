@@ -5,13 +5,15 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use substrate_broker::Home;
+use substrate_changes::apply::{self, ApplyError, ApplyOptions, Watch};
+use substrate_changes::gc;
+use substrate_changes::patch::{self, Paint};
+use substrate_changes::pending::Pending;
+use substrate_linux::limits;
+use substrate_linux::probe;
 use substrate_runtime::supervise::Ending;
 use substrate_shell::progress::Meter;
 use substrate_shell::visible::visible;
-use substrate_world::apply::{self, ApplyError, ApplyOptions, Watch};
-use substrate_world::patch::{self, Paint};
-use substrate_world::pending::Pending;
-use substrate_world::{gc, probe};
 
 use crate::args::WorldCommand;
 use crate::commands::{ask, explore};
@@ -74,7 +76,8 @@ fn missing(error: impl std::fmt::Display) -> Failure {
 }
 
 fn status(home: &Home, as_json: bool) -> Result<(), Failure> {
-    let leftovers = gc::survey(&home.path, gc::KEEP_APPLIED).map_err(missing)?;
+    let leftovers =
+        gc::survey(&home.path, gc::KEEP_APPLIED, &limits::leftovers()).map_err(missing)?;
     if as_json {
         let rows: Vec<Value> = leftovers
             .iter()
@@ -279,7 +282,13 @@ fn discard(home: &Home, result: &str, force: bool) -> Result<(), Failure> {
 fn collect(home: &Home, as_json: bool) -> Result<(), Failure> {
     let mut meter = Meter::default();
     let mut tell = |now| meter.tell(now);
-    let done = gc::collect(&home.path, gc::KEEP_APPLIED, &mut tell).map_err(missing)?;
+    let done = gc::collect(
+        &home.path,
+        gc::KEEP_APPLIED,
+        &limits::leftovers(),
+        &mut tell,
+    )
+    .map_err(missing)?;
     drop(meter);
     if as_json {
         let removed: Vec<String> = done

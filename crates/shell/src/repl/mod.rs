@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustyline::error::ReadlineError;
-use substrate_world::relay::Beside as Aside;
+use substrate_linux::relay::Beside as Aside;
 
 use crate::engine::{
     Beside, Console, Dialect, Ending, Engine, EngineError, Launcher, Ran, Startup, Then,

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use substrate_broker::{Answer, Broker, BrokerError, Evaluation, Input, Origin, Request};
+use substrate_egress::gated;
+use substrate_linux::Linux;
 use substrate_policy::terms::{Place, WorldSpec};
 use substrate_replay::{Accepted, Again, Past, Refusal, Run, accept};
 use substrate_runtime::supervise::Ending;
@@ -20,8 +22,6 @@ use substrate_shell::session::working_directory;
 use substrate_sys::environment;
 use substrate_trace::read::{Reader, Record};
 use substrate_trace::{Component, Key, Redactor, Retention, SessionId, SpanInfo, Writer, denial};
-use substrate_world::gated;
-use substrate_world::linux::Linux;
 
 use super::trace::look::Look;
 use crate::failure::Failure;

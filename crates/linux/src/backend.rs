@@ -1,0 +1,582 @@
+//! Worlds on Linux: the backend that the rest of Substrate talks to.
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use substrate_init::launch::{Command, End};
+use substrate_policy::terms::{HomeMode, Mode, WorldSpec};
+use substrate_sys::process_group;
+use substrate_trace::{Enforced, FsDiff, Level, WorldId};
+
+use crate::guard::ExecJudge;
+use crate::layout::Placement;
+use crate::limits::Group;
+use crate::make::{self, Live, Options, Purpose};
+use crate::relay::{self, Beside};
+use crate::start::{Asked, start, start_error};
+use crate::streams::{self, Carried};
+use substrate_changes::diff;
+use substrate_changes::gc;
+use substrate_changes::pending::{self, Pending};
+use substrate_egress::network::{NetReport, NetworkMaker};
+use substrate_world::backend::{
+    ExecRequest, ExecResult, Place, PolicyChange, Status, WorldBackend, WorldError, WorldHandle,
+};
+
+/// Selects the variant with a new root.
+pub const HEAVY_VAR: &str = "SUBSTRATE_HEAVY_ISOLATION";
+/// Debug builds only: the strongest level that is tried.
+pub const TEST_LEVEL_VAR: &str = "SUBSTRATE_TEST_WORLD_LEVEL";
+
+/// Makes worlds with the kernel of this machine.
+pub struct Linux {
+    options: Options,
+    networks: Option<Box<NetworkMaker>>,
+    judge: Option<Arc<dyn ExecJudge>>,
+    sessions: Mutex<Vec<Arc<Session>>>,
+    /// Results of worlds that this backend made and that have ended.
+    finished: Mutex<Vec<(WorldId, Pending)>>,
+    /// Worlds in which nothing runs any more, and which the kernel still takes apart.
+    leaving: Mutex<Vec<Live>>,
+}
+
+/// Whom a world is made for.
+enum For<'a> {
+    /// Nobody in particular.
+    Nobody,
+    /// A session that is named by this.
+    Session(&'a ExecRequest),
+    /// This command, which starts as soon as it can.
+    Command(&'a ExecRequest),
+}
+
+/// How often limits were run into, by name.
+pub type Hits = Vec<(&'static str, u64)>;
+
+/// The world of a session.
+struct Session {
+    handle: WorldHandle,
+    live: Mutex<Live>,
+}
+
+impl Default for Linux {
+    fn default() -> Linux {
+        let mut options = Options {
+            heavy: std::env::var_os(HEAVY_VAR).is_some_and(|value| value == "1"),
+            ..Options::default()
+        };
+        if cfg!(debug_assertions)
+            && let Some(level) = std::env::var_os(TEST_LEVEL_VAR)
+            && let Some(level) = Level::from_word(&level.to_string_lossy())
+        {
+            options.ceiling = level;
+        }
+        Linux::new(options)
+    }
+}
+
+impl Linux {
+    /// A backend whose worlds have no network of the host's.
+    pub fn new(options: Options) -> Linux {
+        Linux {
+            options,
+            networks: None,
+            judge: None,
+            sessions: Mutex::new(Vec::new()),
+            finished: Mutex::new(Vec::new()),
+            leaving: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The same with a network for every world that asks for its own.
+    pub fn with_network(mut self, networks: Box<NetworkMaker>) -> Linux {
+        self.networks = Some(networks);
+        self
+    }
+
+    /// The same with a judge of every program start in its worlds.
+    pub fn with_guard(mut self, judge: Arc<dyn ExecJudge>) -> Linux {
+        self.judge = Some(judge);
+        self
+    }
+
+    fn session(&self, world: WorldHandle) -> Result<Arc<Session>, WorldError> {
+        lock(&self.sessions)
+            .iter()
+            .find(|session| session.handle == world)
+            .cloned()
+            .ok_or(WorldError::Gone(world.id))
+    }
+
+    fn make(
+        &self,
+        spec: &WorldSpec,
+        placement: Placement,
+        what_for: For<'_>,
+        again: Option<&Pending>,
+        begin: &mut dyn FnMut() -> bool,
+    ) -> Result<Live, WorldError> {
+        let request = match what_for {
+            For::Nobody => None,
+            For::Session(request) | For::Command(request) => Some(request),
+        };
+        let purpose = Purpose {
+            spec,
+            placement,
+            first: match what_for {
+                For::Command(request) => Some(request),
+                _ => None,
+            },
+            span: request
+                .and_then(|request| request.span)
+                .map_or_else(String::new, |span| span.to_string()),
+            line: request.map_or_else(OsString::new, |request| request.line.clone()),
+            cwd: request.map_or_else(|| PathBuf::from("/"), |request| request.cwd.clone()),
+            streams: request.map_or_else(Vec::new, streams::to_take),
+            judge: self.judge.clone(),
+            again,
+            begin: RefCell::new(begin),
+        };
+        make::make(&purpose, &self.options, self.networks.as_deref())
+    }
+
+    /// The world of a session; what it holds back is listed under the span, line and directory of
+    /// this request.
+    pub fn session_for(
+        &self,
+        spec: &WorldSpec,
+        request: Option<&ExecRequest>,
+    ) -> Result<WorldHandle, WorldError> {
+        let mut sessions = lock(&self.sessions);
+        if let Some(session) = sessions
+            .iter()
+            .find(|session| lock(&session.live).spec == *spec)
+        {
+            return Ok(session.handle);
+        }
+        let what_for = request.map_or(For::Nobody, For::Session);
+        let live = self.make(spec, Placement::Session, what_for, None, &mut || true)?;
+        let handle = WorldHandle { id: live.id };
+        sessions.push(Arc::new(Session {
+            handle,
+            live: Mutex::new(live),
+        }));
+        Ok(handle)
+    }
+
+    /// Starts a command in a session's world without waiting for it: its terminal, if it has
+    /// one, is the caller's to relay.
+    pub fn spawn(&self, world: WorldHandle, request: &ExecRequest) -> Result<Command, WorldError> {
+        let session = self.session(world)?;
+        let mut live = lock(&session.live);
+        let (command, mut carried) = start(&live, request)?;
+        live.carried.append(&mut carried);
+        Ok(command)
+    }
+
+    /// What really holds the world of a session.
+    pub fn enforced(&self, world: WorldHandle) -> Result<Enforced, WorldError> {
+        let session = self.session(world)?;
+        let live = lock(&session.live);
+        Ok(live.enforced.clone())
+    }
+
+    /// Whether the world of a session is still there.
+    pub fn is_alive(&self, world: WorldHandle) -> bool {
+        let Ok(session) = self.session(world) else {
+            return false;
+        };
+        let live = lock(&session.live);
+        let ended = process_group::readable(&[live.init.pidfd()], Some(Duration::ZERO));
+        !ended.is_ok_and(|ended| ended.contains(&true))
+    }
+
+    /// Waits until nothing runs in the world of a session, but no longer than this.
+    pub fn drain(&self, world: WorldHandle, patience: Duration) {
+        let Ok(session) = self.session(world) else {
+            return;
+        };
+        let first = lock(&session.live).init.pid();
+        let children = format!("/proc/{first}/task/{first}/children");
+        let end = std::time::Instant::now() + patience;
+        while fs::read(&children).is_ok_and(|list| !list.is_empty())
+            && std::time::Instant::now() < end
+        {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// What the world of a session used of its network since it was made, and how often it ran
+    /// into its limits.
+    pub fn used(&self, world: WorldHandle) -> Result<(NetReport, Hits), WorldError> {
+        let session = self.session(world)?;
+        let mut live = lock(&session.live);
+        let report = live.network.as_mut().map(|network| network.report());
+        let hits = live.group.as_ref().map_or_else(Vec::new, Group::hits);
+        Ok((report.unwrap_or_default(), hits))
+    }
+
+    /// The writes of a session's world that were held back, once it has ended.
+    pub fn take_held(&self, world: WorldHandle) -> Option<Pending> {
+        let mut finished = lock(&self.finished);
+        let at = finished.iter().position(|(id, _)| *id == world.id)?;
+        Some(finished.remove(at).1)
+    }
+
+    /// Waits until worlds whose commands have ended are gone from the kernel too.
+    pub fn see_off(&self) {
+        lock(&self.leaving).clear();
+    }
+
+    /// Runs a command to its end, attending to something else meanwhile. What it wrote is whole then,
+    /// but its world may still be mounted until [`Linux::see_off`]. `begin` is called before the
+    /// command starts, as a rule while its world is being made, and not always only once; nothing
+    /// starts when it says no.
+    pub fn exec_beside(
+        &self,
+        place: Place<'_>,
+        request: &ExecRequest,
+        beside: Option<&mut Beside<'_>>,
+        begin: &mut dyn FnMut() -> bool,
+    ) -> Result<ExecResult, WorldError> {
+        let (spec, placement, again) = match place {
+            Place::Fresh(spec) => (spec, Placement::Isolated, None),
+            Place::Once(spec) => (spec, Placement::Session, None),
+            Place::Again(spec, earlier) => {
+                let earlier = Pending::find(&spec.substrate_home, earlier)?;
+                (spec, Placement::Isolated, Some(earlier))
+            }
+            Place::Session(_) if !begin() => return Err(WorldError::CalledOff),
+            Place::Session(world) => return self.exec_in_session(world, request, beside),
+        };
+        self.exec_fresh(spec, placement, request, again.as_ref(), beside, begin)
+    }
+
+    fn exec_fresh(
+        &self,
+        spec: &WorldSpec,
+        placement: Placement,
+        request: &ExecRequest,
+        again: Option<&Pending>,
+        beside: Option<&mut Beside<'_>>,
+        begin: &mut dyn FnMut() -> bool,
+    ) -> Result<ExecResult, WorldError> {
+        self.see_off();
+        let signals = relay::take_signals().map_err(own("take over signals"))?;
+        let mut live = self.make(spec, placement, For::Command(request), again, begin)?;
+        let mut carried = Carried::default();
+        let mut empty = false;
+        let started = match live.first.take() {
+            Some(asked) => asked.and_then(Asked::started),
+            None => start(&live, request),
+        };
+        let begun = started.is_ok();
+        let status = started.and_then(|(mut command, streams)| {
+            carried = streams;
+            if live.pending.is_some() {
+                // For the next one, which takes a little longer without.
+                let _ = pending::make_ready(&spec.substrate_home);
+            }
+            gc::sweep(&spec.substrate_home, &mut || still_runs(&command));
+            let mut tap = |bytes: &[u8]| listen(request, bytes);
+            let end = relay::run(
+                &|command, signal| live.init.signal(command, signal),
+                &mut command,
+                &signals,
+                time_of(spec),
+                &mut tap,
+                beside,
+            );
+            let (end, ran_out) = end.map_err(own("wait for the command"))?;
+            empty = command.was_last();
+            Ok((status_of(end, request, live.id)?, ran_out))
+        });
+        end(&mut live, empty)?;
+        live.enforced.degraded.extend(carried.finish());
+        let report = live.network.as_mut().map(|network| network.finish());
+        if let Some(pending) = live.pending.as_mut().filter(|_| again.is_none()) {
+            match &status {
+                // What the command did stays whether or not there was room for a note.
+                Ok((status, _)) => {
+                    let isolated = placement == Placement::Isolated;
+                    if let Err(error) = pending.finish(isolated.then(|| status.code())) {
+                        live.enforced.degraded.push(error.to_string());
+                    }
+                }
+                // How it would have ended nobody knows, but what it wrote is there.
+                Err(WorldError::Gone(_) | WorldError::Own(..)) if begun => {
+                    let _ = pending.finish(None);
+                }
+                Err(_) => {
+                    // The command never ran, so there is nothing to keep.
+                    let _ = substrate_changes::remove::remove_path(pending.dir());
+                }
+            }
+        }
+        let result = result(&live, status?, report.unwrap_or_default());
+        if let Some(pending) = live.pending.take() {
+            lock(&self.finished).push((live.id, pending));
+        }
+        lock(&self.leaving).push(live);
+        Ok(result)
+    }
+
+    fn exec_in_session(
+        &self,
+        world: WorldHandle,
+        request: &ExecRequest,
+        beside: Option<&mut Beside<'_>>,
+    ) -> Result<ExecResult, WorldError> {
+        let session = self.session(world)?;
+        let signals = relay::take_signals().map_err(own("take over signals"))?;
+        let (mut command, mut carried) = start(&lock(&session.live), request)?;
+        let mut tap = |bytes: &[u8]| listen(request, bytes);
+        let patience = time_of(&lock(&session.live).spec);
+        let send = command_signals(&session);
+        let end = relay::run(&send, &mut command, &signals, patience, &mut tap, beside);
+        let (end, ran_out) = end.map_err(own("wait for the command"))?;
+        let mut live = lock(&session.live);
+        carried.take_over_positions();
+        // What runs on in the background may still write.
+        live.carried.append(&mut carried);
+        let status = (status_of(end, request, live.id)?, ran_out);
+        let report = live.network.as_mut().map(|network| network.report());
+        Ok(result(&live, status, report.unwrap_or_default()))
+    }
+}
+
+impl WorldBackend for Linux {
+    fn ensure_session(&self, spec: &WorldSpec) -> Result<WorldHandle, WorldError> {
+        self.session_for(spec, None)
+    }
+
+    fn exec(&self, place: Place<'_>, request: &ExecRequest) -> Result<ExecResult, WorldError> {
+        let result = self.exec_beside(place, request, None, &mut || true);
+        self.see_off();
+        result
+    }
+
+    fn fs_diff(&self, world: WorldHandle) -> Result<FsDiff, WorldError> {
+        if self.session(world).is_ok() {
+            return Err(WorldError::Running(world.id));
+        }
+        let finished = lock(&self.finished);
+        let pending = finished.iter().find(|(id, _)| *id == world.id);
+        match pending {
+            Some((_, pending)) => Ok(diff::settle(pending, false, &mut |_| true)?),
+            None => Err(WorldError::Gone(world.id)),
+        }
+    }
+
+    fn apply_policy(
+        &self,
+        world: WorldHandle,
+        spec: &WorldSpec,
+    ) -> Result<PolicyChange, WorldError> {
+        let session = self.session(world)?;
+        let mut live = lock(&session.live);
+        let mut change = compare(&live.spec, spec);
+        if spec.mode == Mode::Enforce && live.enforced.level != Level::Full {
+            change.needs_restart.push("mode");
+            change.tightened = true;
+        }
+        let net_changed = live.spec.net != spec.net || live.spec.mode != spec.mode;
+        if net_changed && live.spec.net.isolate == spec.net.isolate && spec.net.isolate {
+            match live.network.as_mut() {
+                Some(network) => {
+                    network
+                        .update(spec)
+                        .map_err(own("change the network's terms"))?;
+                    change.applied.push("net");
+                    live.spec.net = spec.net.clone();
+                    live.spec.mode = spec.mode;
+                }
+                None => change.needs_restart.push("net"),
+            }
+        }
+        Ok(change)
+    }
+
+    fn end(&self, world: WorldHandle) -> Result<(), WorldError> {
+        let session = self.session(world)?;
+        lock(&self.sessions).retain(|known| known.handle != world);
+        let mut live = lock(&session.live);
+        end(&mut live, false)?;
+        live.carried.finish();
+        if let Some(network) = live.network.as_mut() {
+            network.finish();
+        }
+        if let Some(mut pending) = live.pending.take() {
+            pending.finish(None)?;
+            lock(&self.finished).push((live.id, pending));
+        }
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere leaves a world as it was; it is still the same world.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether there is nothing to be heard of a command yet.
+fn still_runs(command: &Command) -> bool {
+    let heard = process_group::readable(&[command.events()], Some(Duration::ZERO));
+    heard.is_ok_and(|heard| !heard.contains(&true))
+}
+
+fn own(what: &'static str) -> impl FnOnce(io::Error) -> WorldError {
+    move |error| WorldError::Own(what, error)
+}
+
+fn listen(request: &ExecRequest, bytes: &[u8]) {
+    if let Some(tap) = &request.tap {
+        (tap.0)(bytes);
+    }
+}
+
+/// A session's lock is held only for the moment of sending, so that other commands can start.
+fn command_signals(session: &Session) -> impl Fn(&Command, i32) -> io::Result<()> + '_ {
+    |command, signal| lock(&session.live).init.signal(command, signal)
+}
+
+/// What one command of a world may take.
+fn time_of(spec: &WorldSpec) -> Option<Duration> {
+    spec.limits
+        .seconds
+        .map(|seconds| Duration::from_secs(seconds.into()))
+}
+
+fn result(live: &Live, (status, ran_out): (Status, bool), report: NetReport) -> ExecResult {
+    let mut limits_reached = live.group.as_ref().map_or_else(Vec::new, Group::reached);
+    if ran_out {
+        limits_reached.push("time");
+    }
+    let mut enforced = live.enforced.clone();
+    enforced.degraded.extend(report.degraded);
+    ExecResult {
+        world: live.id,
+        status,
+        enforced,
+        scopes_used: report.scopes,
+        net: report.uses,
+        limits_reached,
+        pending: live.pending.is_some(),
+    }
+}
+
+/// Which terms a live world cannot take up, and whether they got stricter.
+fn compare(now: &WorldSpec, next: &WorldSpec) -> PolicyChange {
+    let mut change = PolicyChange::default();
+    let gone = |old: &[PathBuf], new: &[PathBuf]| {
+        old.iter()
+            .any(|path| !new.iter().any(|n| path.starts_with(n)))
+    };
+    let added = |old: &[substrate_policy::terms::PathPattern],
+                 new: &[substrate_policy::terms::PathPattern]| {
+        new.iter().any(|pattern| !old.contains(pattern))
+    };
+    for (name, differs, tighter) in [
+        (
+            "fs.read",
+            now.read != next.read,
+            gone(&now.read, &next.read),
+        ),
+        (
+            "fs.write",
+            now.write != next.write,
+            gone(&now.write, &next.write),
+        ),
+        (
+            "fs.share",
+            now.share != next.share,
+            gone(&now.share, &next.share),
+        ),
+        (
+            "fs.hide",
+            now.hide != next.hide,
+            added(&now.hide, &next.hide),
+        ),
+        (
+            "fs.protect",
+            now.protect != next.protect,
+            added(&now.protect, &next.protect),
+        ),
+        (
+            "world.sockets",
+            now.sockets != next.sockets,
+            gone(&now.sockets, &next.sockets),
+        ),
+        (
+            "world.home",
+            now.home_mode != next.home_mode,
+            next.home_mode == HomeMode::ReadOnly,
+        ),
+        (
+            "world.limits",
+            now.limits != next.limits,
+            now.limits.narrowed(next.limits) != now.limits,
+        ),
+        (
+            "world.publish",
+            now.publish != next.publish,
+            now.publish.iter().any(|port| !next.publish.contains(port)),
+        ),
+        (
+            "world.allow",
+            (now.allow_ptrace, now.allow_userns) != (next.allow_ptrace, next.allow_userns),
+            (now.allow_ptrace && !next.allow_ptrace) || (now.allow_userns && !next.allow_userns),
+        ),
+        (
+            "world.isolate_network",
+            now.net.isolate != next.net.isolate,
+            next.net.isolate,
+        ),
+    ] {
+        if differs {
+            change.needs_restart.push(name);
+            change.tightened |= tighter;
+        }
+    }
+    change
+}
+
+/// Ends a world. The end of the first process is the end of all others; only then is the result whole,
+/// unless nobody else was left: then there is nothing to wait for but the kernel's own work.
+fn end(live: &mut Live, empty: bool) -> Result<(), WorldError> {
+    live.init.begin_end().map_err(own("end the world"))?;
+    if let Some(network) = live.network.as_mut() {
+        network.drain();
+    }
+    if empty {
+        return Ok(());
+    }
+    live.init.wait().map_err(own("end the world"))
+}
+
+fn status_of(end: End, request: &ExecRequest, world: WorldId) -> Result<Status, WorldError> {
+    match end {
+        End::Exited(code) => Ok(Status::Exited(code)),
+        End::Signaled(signal) => Ok(Status::Signaled(signal)),
+        End::NotStarted(error) => {
+            let (program, cwd) = (PathBuf::from(&request.program), request.cwd.clone());
+            Err(start_error(error, world, program, cwd))
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // What was written reaches its file before the owner goes on or ends.
+        let _ = self.init.kill();
+        self.carried.finish();
+        if let Some(scratch) = &self.scratch {
+            let _ = substrate_changes::remove::remove_path(scratch);
+        }
+    }
+}

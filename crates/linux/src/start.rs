@@ -1,0 +1,247 @@
+//! Starting a command in a world: what it gets, asked for while the world is still being made or
+//! when it lives.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use substrate_init::launch::{Command, Parts, Stage, StartError};
+use substrate_sys::real_path::real_path;
+use substrate_trace::{Level, WorldId};
+
+use crate::layout::Layout;
+use crate::make::Live;
+use crate::streams::{Carried, Stream, Streams};
+use substrate_egress::proxy::VARIABLES;
+use substrate_world::backend::{ExecRequest, WorldError};
+
+/// What a command has to know of its world.
+#[derive(Clone, Copy)]
+pub(crate) struct Inside<'a> {
+    pub world: WorldId,
+    pub level: Level,
+    pub layout: &'a Layout,
+    /// Files of the host as the world may have them.
+    pub streams: &'a [Stream],
+    /// Where a directory of the host is found inside, when that is elsewhere.
+    pub moved: &'a [(PathBuf, PathBuf)],
+    /// Where temporary files go, when that is not the usual place.
+    pub scratch: Option<&'a Path>,
+    /// A gate is the way to the network.
+    pub gated: bool,
+    pub substrate_home: &'a Path,
+}
+
+impl Live {
+    fn inside(&self) -> Inside<'_> {
+        Inside {
+            world: self.id,
+            level: self.enforced.level,
+            layout: &self.layout,
+            streams: &self.streams,
+            moved: &self.moved,
+            scratch: self.scratch.as_deref(),
+            gated: self.network.is_some(),
+            substrate_home: &self.spec.substrate_home,
+        }
+    }
+}
+
+const BEGUN_WITHOUT_STREAMS: &str =
+    "hand a descriptor to the command, which had begun and was ended";
+
+/// Sends a request to the first process of a world.
+pub(crate) type Ask<'a> = &'a dyn Fn(&Parts<'_>, &[BorrowedFd<'_>]) -> Result<Command, StartError>;
+
+/// A command with all that it gets.
+pub(crate) struct Prepared<'a> {
+    request: &'a ExecRequest,
+    world: WorldId,
+    program: PathBuf,
+    cwd: PathBuf,
+    env: Vec<Vec<u8>>,
+    streams: Streams,
+}
+
+/// A command that was asked for.
+pub struct Asked {
+    world: WorldId,
+    command: Command,
+    streams: Streams,
+    program: PathBuf,
+    cwd: PathBuf,
+}
+
+/// Starts a command in a world that lives.
+pub(crate) fn start(live: &Live, request: &ExecRequest) -> Result<(Command, Carried), WorldError> {
+    let prepared = Prepared::new(&live.inside(), request)?;
+    let asked = prepared.ask(&|parts, fds| live.init.ask(parts, fds))?;
+    asked.started()
+}
+
+impl<'a> Prepared<'a> {
+    /// Finds what a command needs inside.
+    pub(crate) fn new(
+        inside: &Inside<'_>,
+        request: &'a ExecRequest,
+    ) -> Result<Prepared<'a>, WorldError> {
+        let program = find_program(request, inside.substrate_home)?;
+        // A link to it may lie in a directory that the world has to itself.
+        let cwd = real_path(&request.cwd).unwrap_or_else(|_| request.cwd.clone());
+        let mut env: Vec<Vec<u8>> = request
+            .env
+            .iter()
+            .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
+            .collect();
+        if let Some(scratch) = inside.scratch {
+            env.retain(|variable| !variable.starts_with(b"TMPDIR="));
+            env.push([b"TMPDIR=", scratch.as_os_str().as_bytes()].concat());
+        }
+        if inside.gated {
+            // The gate goes through the user's proxies itself, and a world cannot reach them.
+            env.retain(|variable| !is_proxy(variable));
+        }
+        let mut streams = Streams::default();
+        streams.add(&request.stdio, inside)?;
+        for (number, fd) in &request.fds {
+            if let Some(bit) = 1_u8.checked_shl(number.unsigned_abs()) {
+                streams.terminal_for &= !bit;
+            }
+            if let Some(null) = streams.null_for.get_mut(number.unsigned_abs() as usize) {
+                *null = None;
+            }
+            streams.pass(*number, fd.as_fd(), inside)?;
+        }
+        Ok(Prepared {
+            request,
+            world: inside.world,
+            program,
+            cwd: inside.moved(&cwd),
+            env,
+            streams,
+        })
+    }
+
+    /// Asks for it.
+    pub(crate) fn ask(self, send: Ask<'_>) -> Result<Asked, WorldError> {
+        let argv: Vec<&OsStr> = self.request.argv.iter().map(OsString::as_os_str).collect();
+        let parts = Parts {
+            program: self.program.as_os_str(),
+            argv: &argv,
+            env: &self.env,
+            cwd: self.cwd.as_os_str(),
+            umask: self.request.umask,
+            terminal_for: self.streams.terminal_for,
+            terminal_at: self.request.terminal_at,
+            size: self.streams.size,
+            null_for: self.streams.null_for,
+            fds: &self.streams.numbers,
+        };
+        let fds: Vec<BorrowedFd<'_>> = self.streams.fds.iter().map(AsFd::as_fd).collect();
+        let command = send(&parts, &fds).map_err(|error| match error {
+            StartError::Own(error) => WorldError::Own("send the command to the world", error),
+            _ => WorldError::Gone(self.world),
+        })?;
+        Ok(Asked {
+            world: self.world,
+            command,
+            streams: self.streams,
+            program: self.program,
+            cwd: self.cwd,
+        })
+    }
+}
+
+impl Inside<'_> {
+    fn moved(&self, path: &Path) -> PathBuf {
+        let known = self.moved.iter().find(|(host, _)| path.starts_with(host));
+        match known.and_then(|(host, inside)| Some((path.strip_prefix(host).ok()?, inside))) {
+            Some((rest, inside)) if rest.as_os_str().is_empty() => inside.clone(),
+            Some((rest, inside)) => inside.join(rest),
+            None => path.to_owned(),
+        }
+    }
+}
+
+impl Asked {
+    /// Waits until the command is about to become its program.
+    pub(crate) fn started(mut self) -> Result<(Command, Carried), WorldError> {
+        let carried = self
+            .streams
+            .begin()
+            .map_err(|error| WorldError::Own(BEGUN_WITHOUT_STREAMS, error))?;
+        match self.command.await_start() {
+            Ok(()) => Ok((self.command, carried)),
+            Err(error) => Err(start_error(error, self.world, self.program, self.cwd)),
+        }
+    }
+}
+
+fn is_proxy(variable: &[u8]) -> bool {
+    let name = variable.split(|byte| *byte == b'=').next();
+    let name = name.unwrap_or_default();
+    VARIABLES.iter().any(|known| known.as_bytes() == name)
+}
+
+/// What kept a command from starting.
+pub(crate) fn start_error(
+    error: StartError,
+    world: WorldId,
+    program: PathBuf,
+    cwd: PathBuf,
+) -> WorldError {
+    match error {
+        StartError::Own(error) => WorldError::Own("hear from the command", error),
+        StartError::Gone => WorldError::Gone(world),
+        StartError::Stage(Stage::Cwd, source) => WorldError::Cwd { path: cwd, source },
+        StartError::Stage(Stage::Exec, source) if source.kind() == io::ErrorKind::NotFound => {
+            WorldError::NotFound(program)
+        }
+        StartError::Stage(stage, source) => WorldError::Start {
+            program,
+            doing: stage_name(stage),
+            source,
+        },
+    }
+}
+
+fn stage_name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Receive => "receiving the request",
+        Stage::Terminal => "making a terminal",
+        Stage::Fork => "making a process",
+        Stage::TakeTerminal => "taking over the terminal",
+        Stage::Descriptors => "passing descriptors",
+        Stage::Cwd => "entering the working directory",
+        Stage::Exec => "executing",
+    }
+}
+
+/// The file that a request names; a bare name is looked up on its own `PATH`, without the
+/// shims, which do not exist inside.
+fn find_program(request: &ExecRequest, substrate_home: &Path) -> Result<PathBuf, WorldError> {
+    let program = Path::new(&request.program);
+    if request.program.as_bytes().contains(&b'/') {
+        return Ok(request.cwd.join(program));
+    }
+    let path = request.env.iter().find(|(name, _)| name == "PATH");
+    let path = path.map_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"), |(_, value)| {
+        value
+    });
+    let home = real_path(substrate_home).ok();
+    std::env::split_paths(path)
+        .map(|dir| request.cwd.join(dir).join(program))
+        .find(|file| {
+            let inside = home.as_ref().is_some_and(|home| {
+                real_path(file).is_ok_and(|real| real.starts_with(home)) || file.starts_with(home)
+            });
+            let runs = fs::metadata(file)
+                .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+            runs && !inside
+        })
+        .ok_or_else(|| WorldError::NotFound(program.to_owned()))
+}

@@ -1,0 +1,341 @@
+//! The standard streams of a command on their way into a world.
+//!
+//! A descriptor keeps the mount that it was opened on: whoever holds one of a host file can
+//! change its mode and times past every mount of the world. So a file that is only read, a device
+//! and a named pipe are opened again on read-only mounts of their own, which the first process
+//! took from the host. A file that is written and that the world may not write anyway has no such
+//! mount; its bytes are carried over from a pipe.
+
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use substrate_sys::mask;
+use substrate_sys::{flags, poll, streams, terminal};
+use substrate_trace::Level;
+
+use crate::layout::{Layout, What};
+use crate::start::Inside;
+use substrate_world::backend::{ExecRequest, Stdio, WorldError};
+
+/// A file of the host as the world may have it: on a read-only mount of its own.
+#[derive(Debug)]
+pub struct Stream {
+    identity: (u64, u64),
+    handle: OwnedFd,
+}
+
+impl Stream {
+    /// One that the first process of a world handed out.
+    pub(crate) fn new(handle: OwnedFd) -> io::Result<Stream> {
+        let stat = substrate_sys::at::stat(&handle, "")?;
+        Ok(Stream {
+            identity: (stat.dev, stat.ino),
+            handle,
+        })
+    }
+
+    fn open(&self, named: &Named) -> io::Result<File> {
+        let path = format!("/proc/self/fd/{}", self.handle.as_raw_fd());
+        let wait = named.flags & flags::O_NONBLOCK;
+        let file = File::options()
+            .read(named.reads)
+            .write(named.writes)
+            // The other end of a named pipe need not be there at this moment.
+            .custom_flags(named.flags & flags::O_APPEND | flags::O_NONBLOCK | flags::O_NOCTTY)
+            .open(path)?;
+        if wait == 0 {
+            streams::wait_for_data(file.as_fd())?;
+        }
+        let meta = file.metadata()?;
+        if (meta.dev(), meta.ino()) != named.identity {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(file)
+    }
+}
+
+/// The mode that a descriptor of `/dev/null` was opened with, for a stream to which the world can
+/// open its own instead.
+fn null_mode(number: i32, fd: BorrowedFd<'_>) -> Option<i32> {
+    let meta = File::from(fd.try_clone_to_owned().ok()?).metadata().ok()?;
+    let null = meta.file_type().is_char_device() && meta.rdev() == streams::NULL;
+    match null && (0..3).contains(&number) {
+        true => Some(streams::opened_with(fd).ok()? & flags::O_ACCMODE),
+        false => None,
+    }
+}
+
+/// A file, device or pipe of the host that has a name.
+struct Named {
+    identity: (u64, u64),
+    /// Where it is, if that can be told.
+    path: Option<PathBuf>,
+    regular: bool,
+    reads: bool,
+    writes: bool,
+    flags: i32,
+}
+
+/// Finds out what a descriptor leads to; nothing for what has no name on the host, which nobody
+/// else can meet. A file that is open both ways serves the way that its number is used.
+fn look(number: i32, fd: BorrowedFd<'_>) -> io::Result<Option<Named>> {
+    let file = File::from(fd.try_clone_to_owned()?);
+    let meta = file.metadata()?;
+    let kind = meta.file_type();
+    if meta.nlink() == 0 || kind.is_socket() || fd.is_terminal() {
+        return Ok(None);
+    }
+    let path = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+    if kind.is_fifo() && !path.is_absolute() {
+        return Ok(None);
+    }
+    let identity = (meta.dev(), meta.ino());
+    let same = |path: &PathBuf| {
+        fs::symlink_metadata(path).is_ok_and(|now| (now.dev(), now.ino()) == identity)
+    };
+    let flags = streams::opened_with(fd)?;
+    let regular = kind.is_file();
+    let mut reads = flags & flags::O_ACCMODE != flags::O_WRONLY;
+    let mut writes = flags & flags::O_ACCMODE != flags::O_RDONLY;
+    if regular && reads && writes {
+        writes = matches!(number, 1 | 2);
+        reads = !writes;
+    }
+    Ok(Some(Named {
+        identity,
+        path: Some(path).filter(same),
+        regular,
+        reads,
+        writes,
+        flags,
+    }))
+}
+
+/// The paths that the first process of a world has to take from the host for a command.
+pub(crate) fn to_take(request: &ExecRequest) -> Vec<PathBuf> {
+    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+    let standard: Vec<BorrowedFd<'_>> = match &request.stdio {
+        Stdio::Inherit => vec![stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+        Stdio::Given(fds) => fds.iter().map(AsFd::as_fd).collect(),
+        Stdio::Terminal(..) => Vec::new(),
+    };
+    let others = request.fds.iter().map(|(number, fd)| (*number, fd.as_fd()));
+    let mut paths: Vec<PathBuf> = (0..)
+        .zip(standard)
+        .chain(others)
+        .filter(|(number, fd)| null_mode(*number, *fd).is_none())
+        .filter_map(|(number, fd)| look(number, fd).ok().flatten())
+        .filter(|named| !(named.regular && named.writes))
+        .filter_map(|named| named.path)
+        .collect();
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+/// The streams of one command, as they are sent into its world.
+#[derive(Default)]
+pub(crate) struct Streams {
+    pub numbers: Vec<i32>,
+    pub fds: Vec<OwnedFd>,
+    /// Which of 0, 1 and 2 become a terminal of the world, as a bit set.
+    pub terminal_for: u8,
+    /// Which of them lead to the world's own `/dev/null`, and the mode that it is opened with.
+    pub null_for: [Option<i32>; 3],
+    pub size: (u16, u16),
+    carried: Carried,
+    /// Outputs that are carried over already, and where into.
+    pipes: Vec<((u64, u64), i32, OwnedFd)>,
+    /// Inputs that are carried over once it is certain that somebody will read them.
+    inputs: Vec<(File, io::PipeWriter)>,
+}
+
+/// What still has to be done about streams once their command has ended.
+#[derive(Default)]
+pub struct Carried {
+    /// The stream of ours, and how far the command has read in what it got instead.
+    positions: Vec<(File, File)>,
+    /// Ends when nobody writes any more.
+    outputs: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl Carried {
+    /// Whoever reads on from our stream starts where the command stopped.
+    pub(crate) fn take_over_positions(&mut self) {
+        for (mut ours, mut theirs) in self.positions.drain(..) {
+            if let Ok(at) = theirs.stream_position() {
+                let _ = ours.seek(SeekFrom::Start(at));
+            }
+        }
+    }
+
+    /// Waits until everything that was written has arrived; nobody may write any more. Says what
+    /// could not be written, of which the command has only heard that nobody reads.
+    pub(crate) fn finish(&mut self) -> Vec<String> {
+        self.take_over_positions();
+        let ended = self.outputs.drain(..).map(JoinHandle::join);
+        ended
+            .filter_map(|ended| ended.ok()?.err())
+            .map(|error| format!("an output could not be written: {error}"))
+            .collect()
+    }
+
+    /// Leaves what is still to be done to another.
+    pub(crate) fn append(&mut self, other: &mut Carried) {
+        self.positions.append(&mut other.positions);
+        self.outputs.append(&mut other.outputs);
+    }
+}
+
+fn own(what: &'static str) -> impl FnOnce(io::Error) -> WorldError {
+    move |error| WorldError::Own(what, error)
+}
+
+impl Streams {
+    /// The standard streams of a command.
+    pub(crate) fn add(&mut self, stdio: &Stdio, inside: &Inside<'_>) -> Result<(), WorldError> {
+        match stdio {
+            Stdio::Terminal(rows, columns) => {
+                self.terminal_for = 0b111;
+                self.size = (*rows, *columns);
+            }
+            Stdio::Given(fds) => {
+                for (number, fd) in fds.iter().enumerate() {
+                    self.pass(number as i32, fd.as_fd(), inside)?;
+                }
+            }
+            Stdio::Inherit => {
+                let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+                for (number, fd) in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]
+                    .into_iter()
+                    .enumerate()
+                {
+                    if fd.is_terminal() {
+                        self.terminal_for |= 1 << number;
+                        if let Ok(size) = terminal::size(fd) {
+                            self.size = (size.rows, size.columns);
+                        }
+                    } else {
+                        self.pass(number as i32, fd, inside)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One descriptor. A directory would be a door: from it every path of the host can be
+    /// reached, past every mount of the world.
+    pub(crate) fn pass(
+        &mut self,
+        number: i32,
+        fd: BorrowedFd<'_>,
+        inside: &Inside<'_>,
+    ) -> Result<(), WorldError> {
+        // Without mounts of its own a world has none but the host's.
+        let null = null_mode(number, fd).filter(|_| inside.level == Level::Full);
+        if let (Some(mode), Ok(number)) = (null, usize::try_from(number)) {
+            self.null_for[number] = Some(mode);
+            return Ok(());
+        }
+        let closed = || File::options().read(true).write(true).open("/dev/null");
+        let fd = match poll::leads_elsewhere(fd) {
+            Ok(true) => return Err(WorldError::OpenDirectory(number)),
+            Ok(false) => self
+                .fit(number, fd, inside)
+                .map_err(own("hand a descriptor to the world"))?,
+            Err(_) => closed().map_err(own("open /dev/null"))?.into(),
+        };
+        self.numbers.push(number);
+        self.fds.push(fd);
+        Ok(())
+    }
+
+    fn fit(&mut self, number: i32, fd: BorrowedFd<'_>, inside: &Inside<'_>) -> io::Result<OwnedFd> {
+        // Without mounts of its own a world has no other place for a file to be opened on.
+        let named = match inside.level {
+            Level::Full => look(number, fd)?,
+            _ => None,
+        };
+        let Some(named) = named else {
+            return fd.try_clone_to_owned();
+        };
+        if named.regular && named.writes {
+            let path = named.path.as_deref();
+            if path.is_some_and(|path| is_writable(inside.layout, path)) {
+                return fd.try_clone_to_owned();
+            }
+            return self.carry_out(&named, fd);
+        }
+        let mut known = inside.streams.iter();
+        let known = known.find(|stream| stream.identity == named.identity);
+        let Some(mut file) = known.and_then(|stream| stream.open(&named).ok()) else {
+            return match named.reads {
+                true => self.carry_in(fd),
+                false => self.carry_out(&named, fd),
+            };
+        };
+        if named.regular {
+            let mut ours = File::from(fd.try_clone_to_owned()?);
+            file.seek(SeekFrom::Start(ours.stream_position()?))?;
+            self.carried.positions.push((ours, file.try_clone()?));
+        }
+        Ok(file.into())
+    }
+
+    /// A pipe whose bytes go where a descriptor leads. Two that lead to the same place share one,
+    /// so that what is written stays in order.
+    fn carry_out(&mut self, named: &Named, fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        let same = |(identity, flags, _): &&((u64, u64), i32, OwnedFd)| {
+            (*identity, *flags) == (named.identity, named.flags)
+        };
+        if let Some((_, _, known)) = self.pipes.iter().find(same) {
+            return known.try_clone();
+        }
+        let (from, end) = io::pipe()?;
+        let thread = carry(from, File::from(fd.try_clone_to_owned()?))?;
+        self.carried.outputs.push(thread);
+        let end = OwnedFd::from(end);
+        let known = (named.identity, named.flags, end.try_clone()?);
+        self.pipes.push(known);
+        Ok(end)
+    }
+
+    /// A pipe that brings what a descriptor has to read.
+    fn carry_in(&mut self, fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        let (end, to) = io::pipe()?;
+        let from = File::from(fd.try_clone_to_owned()?);
+        self.inputs.push((from, to));
+        Ok(end.into())
+    }
+
+    /// Begins to read for a command that will run. Says what is to be done when it has ended.
+    pub(crate) fn begin(&mut self) -> io::Result<Carried> {
+        for (from, to) in self.inputs.drain(..) {
+            // It ends when the command has gone or the input is over; nothing depends on it.
+            carry(from, to)?;
+        }
+        Ok(std::mem::take(&mut self.carried))
+    }
+}
+
+fn carry(
+    mut from: impl Read + Send + 'static,
+    mut to: impl Write + Send + 'static,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    let pump = move || io::copy(&mut from, &mut to).map(|_| ());
+    // Signals are for the thread that waits for the command.
+    mask::without_signals(|| std::thread::Builder::new().spawn(pump))
+}
+
+/// Whether a world can write this file of the host's anyway.
+fn is_writable(layout: &Layout, path: &Path) -> bool {
+    matches!(
+        layout.nearest(path),
+        Some((_, What::Host { writable: true } | What::Anchored))
+    )
+}

@@ -1,0 +1,281 @@
+//! The level without namespaces: Landlock, the system call filter and per-process limits, and
+//! a copy of what may be written, because nothing can be mounted.
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use substrate_init::launch::{Need, Step};
+use substrate_policy::terms::WorldSpec;
+use substrate_sys::landlock::{self, Handled};
+use substrate_sys::namespace::Namespaces;
+use substrate_sys::real_path::real_path;
+use substrate_sys::seccomp::{self, Filter};
+use substrate_trace::{Enforced, Level, WorldId};
+
+use crate::expand;
+use crate::held;
+use crate::layout::{Host, Layout, Placement, What};
+use crate::make::{self, Beginning, Live, Meanwhile, Options, Purpose};
+use crate::mountinfo;
+use crate::rights::{ALL, READ, around};
+use crate::steps::{Label, Steps, c};
+use crate::streams::Carried;
+use substrate_changes::gc;
+use substrate_changes::pending::{self, Owner, RootKind};
+use substrate_world::backend::WorldError;
+
+const USE_DEVICE: u64 = READ | landlock::WRITE_FILE | landlock::TRUNCATE | landlock::IOCTL_DEV;
+const DEVICES: [&str; 9] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/ptmx",
+    "/dev/pts",
+    "/proc/self",
+];
+
+/// Makes a world of this level. `why` says why it is not a full one.
+pub fn make(purpose: &Purpose<'_>, options: &Options, why: &str) -> Result<Live, WorldError> {
+    let id = WorldId::new();
+    let scratch = scratch_dir(purpose.spec, id)?;
+    build(purpose, options, why, id, &scratch).inspect_err(|_| {
+        // A world that was not made leaves nothing behind.
+        let result = pending::worlds_dir(&purpose.spec.substrate_home).join(id.to_string());
+        for dir in [scratch, result] {
+            let _ = substrate_changes::remove::remove_path(&dir);
+        }
+    })
+}
+
+fn build(
+    purpose: &Purpose<'_>,
+    options: &Options,
+    why: &str,
+    id: WorldId,
+    scratch: &Path,
+) -> Result<Live, WorldError> {
+    let spec = purpose.spec;
+    let own = |what| move |error| WorldError::Own(what, error);
+    let mounts = mountinfo::read().map_err(own("read /proc/self/mountinfo"))?;
+    let host = Host {
+        mounts,
+        ..Host::default()
+    };
+    let mut enforced = Enforced {
+        level: Level::Landlock,
+        fs: "landlock".to_owned(),
+        net: if spec.net.isolate { "closed" } else { "host" }.to_owned(),
+        exec: "none".to_owned(),
+        limits: "none".to_owned(),
+        degraded: vec![
+            format!("no full world: {why}"),
+            "processes of the host are visible".to_owned(),
+        ],
+    };
+    let mut world = Writable::default();
+    let mut pending = None;
+    match purpose.placement {
+        Placement::Session => {
+            world.roots.extend(existing(&spec.write));
+            if !spec.protect.is_empty() {
+                enforced
+                    .degraded
+                    .push("fs.protect: not held without mounts".to_owned());
+            }
+        }
+        Placement::Isolated => {
+            enforced.fs = "landlock+copy".to_owned();
+            let project = spec.project.iter().flat_map(real_path).next();
+            let held = [What::Held { apart: false }];
+            pending = make::new_pending(purpose, id, held.iter())?;
+            if let (Some(pending), Some(project)) = (pending.as_mut(), project) {
+                let copy = match earlier(purpose, &project)? {
+                    Some(copy) => copy,
+                    None => held::copy_whole(pending, &project, "no user namespaces")?,
+                };
+                world.roots.push(copy.clone());
+                enforced
+                    .degraded
+                    .push(format!("{} is worked on as a copy", project.display()));
+                world.moved.push((project, copy));
+            }
+        }
+    }
+    if let Some(pending) = pending.as_mut() {
+        pending.begin()?;
+    }
+    world.roots.push(scratch.to_owned());
+    world.moved.push(("/tmp".into(), scratch.to_owned()));
+    let (group, process_limits) = make::limit(id, spec, options, &host, &mut enforced);
+    let mut steps = Steps::default();
+    if let Some(group) = &group {
+        let entrances = group
+            .entrances()
+            .map_err(|(path, source)| WorldError::Group { path, source })?;
+        for entrance in entrances {
+            add(
+                &mut steps,
+                "enter the control group",
+                Step::WriteTo(entrance, b"0".to_vec()),
+            );
+        }
+    }
+    for (resource, value) in process_limits {
+        add(&mut steps, "limit processes", Step::Limit(resource, value));
+    }
+    add(&mut steps, "hide the first process", Step::Unreadable);
+    add(&mut steps, "give up new privileges", Step::NoNewPrivs);
+    let abi = landlock::abi();
+    let handled = Handled {
+        net: if spec.net.isolate {
+            Handled::all(abi).net
+        } else {
+            0
+        },
+        ..Handled::all(abi)
+    };
+    let rights = rights(spec, &world, &host);
+    add(
+        &mut steps,
+        "restrict by Landlock",
+        Step::Landlock(handled, rights),
+    );
+    add(&mut steps, "give up capabilities", Step::DropCaps);
+    let filter = Filter::new(seccomp::Options {
+        allow_ptrace: spec.allow_ptrace,
+        allow_userns: false,
+        refuse_internet: spec.net.isolate,
+        notify_exec: purpose.judge.is_some(),
+        refuse_setid: purpose.placement == Placement::Session,
+    });
+    add(
+        &mut steps,
+        "install the system call filter",
+        Step::Seccomp(filter),
+    );
+    let beginning = Beginning {
+        maps: None,
+        namespaces: Namespaces::NONE,
+        network: None,
+        placement: purpose.placement,
+    };
+    let mut may_begin = false;
+    let mut chores = || {
+        may_begin = purpose.begin.borrow_mut()();
+        may_begin
+    };
+    let meanwhile = Meanwhile {
+        chores: Some(&mut chores),
+        gate: None,
+        first: None,
+    };
+    let mut launched = make::launch_steps(steps, beginning, meanwhile)
+        .map_err(|(error, label)| make::launch_error(error, label.as_ref()))?;
+    if !may_begin {
+        return Err(WorldError::CalledOff);
+    }
+    let guard = make::guard(id, purpose, &mut launched, &mut enforced)?;
+    Ok(Live {
+        id,
+        init: launched.init,
+        guard,
+        network: None,
+        group,
+        pending,
+        enforced,
+        spec: spec.clone(),
+        moved: world.moved,
+        scratch: Some(scratch.to_owned()),
+        layout: Layout::default(),
+        streams: Vec::new(),
+        first: None,
+        carried: Carried::default(),
+    })
+}
+
+/// The copy that an earlier world worked on, which is all that this level can open again.
+fn earlier(purpose: &Purpose<'_>, project: &Path) -> Result<Option<PathBuf>, WorldError> {
+    let Some(pending) = purpose.again else {
+        return Ok(None);
+    };
+    let mut copy = None;
+    for root in &pending.meta().roots {
+        if root.kind != RootKind::Copy || root.target != project {
+            return Err(WorldError::Again {
+                path: root.target.clone(),
+                reason: "without user namespaces only the copy of a project can be".to_owned(),
+            });
+        }
+        copy = Some(root.upper.clone());
+    }
+    Ok(copy)
+}
+
+#[derive(Default)]
+struct Writable {
+    roots: Vec<PathBuf>,
+    moved: Vec<(PathBuf, PathBuf)>,
+}
+
+fn add(steps: &mut Steps, doing: &'static str, step: Step) {
+    steps.steps.push((step, Need::Required));
+    steps.labels.push(Label {
+        doing,
+        path: None,
+        overlay_of: None,
+    });
+}
+
+fn existing(paths: &[PathBuf]) -> impl Iterator<Item = PathBuf> {
+    paths
+        .iter()
+        .filter(|path| path.as_path() != Path::new("/tmp"))
+        .flat_map(real_path)
+}
+
+/// A temporary directory of its own: the host's `/tmp` is everybody's.
+fn scratch_dir(spec: &WorldSpec, id: WorldId) -> Result<PathBuf, WorldError> {
+    let name = Owner::current().mark(&id.to_string());
+    let dir = spec.substrate_home.join(gc::SCRATCH).join(name);
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&dir)
+        .map_err(|error| WorldError::Own("make a temporary directory", error))?;
+    real_path(&dir).map_err(|error| WorldError::Own("find the temporary directory", error))
+}
+
+/// What Landlock is told: read all but what is hidden, write what is the world's.
+fn rights(spec: &WorldSpec, world: &Writable, host: &Host) -> Vec<(CString, u64)> {
+    let mut hidden: BTreeSet<PathBuf> = BTreeSet::new();
+    let found = expand::expand(&spec.hide);
+    let own_home = real_path(&spec.substrate_home);
+    let real = found.paths.iter().flat_map(real_path);
+    for path in real.chain(found.missing).chain(own_home) {
+        hidden.extend(mountinfo::aliases(&host.mounts, &path));
+        hidden.insert(path);
+    }
+    let mut rights = Vec::new();
+    for root in &spec.read {
+        if let Ok(root) = real_path(root) {
+            around(&root, &hidden, READ, &mut rights);
+        }
+    }
+    for root in existing(&spec.share) {
+        around(&root, &hidden, READ, &mut rights);
+    }
+    for root in &world.roots {
+        // The world's own copies lie in Substrate's home and are given by name.
+        let mine = |path: &&PathBuf| !root.starts_with(path);
+        let hidden = hidden.iter().filter(mine).cloned().collect();
+        around(root, &hidden, ALL, &mut rights);
+    }
+    rights.extend(DEVICES.iter().map(|path| (c(Path::new(path)), USE_DEVICE)));
+    rights
+}

@@ -1,0 +1,938 @@
+//! Commands in worlds: what they see, what becomes of what they write, how they end.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use substrate_changes::apply::{ApplyOptions, Watch};
+use substrate_changes::pending::Pending;
+use substrate_changes::{apply, gc, patch};
+use substrate_egress::gated;
+use substrate_linux::Linux;
+use substrate_linux::guard::{ExecJudge, ExecVerdict, ProgramStart};
+use substrate_linux::make::{Groups, Options};
+use substrate_linux::netprobe;
+use substrate_policy::budget::own_cells;
+use substrate_policy::terms::{HomeMode, HostPattern, HostRule, Mode, PathPattern, WorldSpec};
+use substrate_trace::Level;
+use substrate_world::backend::{
+    ExecRequest, ExecResult, Place, Status, Stdio, WorldBackend, WorldError, WorldHandle,
+};
+
+struct Rig {
+    _dir: tempfile::TempDir,
+    spec: WorldSpec,
+    project: PathBuf,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        Rig::below(Path::new("/var/tmp"), "project")
+    }
+
+    /// A home below `base` with a project of this name.
+    fn below(base: &Path, name: &str) -> Rig {
+        let dir = tempfile::tempdir_in(base).unwrap();
+        let home = dir.path().canonicalize().unwrap().join("home");
+        let project = home.join(name);
+        fs::create_dir_all(&project).unwrap();
+        fs::create_dir(home.join(".substrate")).unwrap();
+        fs::create_dir(home.join(".ssh")).unwrap();
+        fs::write(home.join(".ssh/id"), "secret").unwrap();
+        fs::write(home.join("rc"), "mine").unwrap();
+        fs::write(project.join("file"), "before").unwrap();
+        let mut spec = WorldSpec {
+            policy_id: "test".into(),
+            project: Some(project.clone()),
+            substrate_home: home.join(".substrate"),
+            read: vec!["/".into()],
+            write: vec![project.clone(), "/tmp".into()],
+            hide: vec![PathPattern {
+                glob: home.join(".ssh/**").into_os_string().into_vec(),
+                base: home.join(".ssh"),
+            }],
+            home,
+            ..WorldSpec::default()
+        };
+        spec.net.isolate = true;
+        Rig {
+            _dir: dir,
+            spec,
+            project,
+        }
+    }
+
+    /// How many results there are; what lies aside is empty.
+    fn results(&self) -> usize {
+        let all = fs::read_dir(self.spec.substrate_home.join("worlds")).unwrap();
+        let aside = |name: OsString| name.to_string_lossy().starts_with(".aside-");
+        all.filter(|entry| !aside(entry.as_ref().unwrap().file_name()))
+            .count()
+    }
+
+    fn shell(&self, line: &str) -> ExecRequest {
+        ExecRequest {
+            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            cwd: self.project.clone(),
+            ..ExecRequest::shell("/bin/sh", line)
+        }
+    }
+}
+
+/// Standard streams that collect what a command says.
+fn collecting() -> (Stdio, std::io::PipeReader) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let null: OwnedFd = File::open("/dev/null").unwrap().into();
+    let other = writer.try_clone().unwrap();
+    (Stdio::Given([null, writer.into(), other.into()]), reader)
+}
+
+fn exec(
+    backend: &Linux,
+    place: Place<'_>,
+    mut request: ExecRequest,
+) -> (Result<ExecResult, WorldError>, String) {
+    let (stdio, mut reader) = collecting();
+    request.stdio = stdio;
+    let result = backend.exec(place, &request);
+    drop(request);
+    let mut said = Vec::new();
+    reader.read_to_end(&mut said).unwrap();
+    (result, String::from_utf8_lossy(&said).into_owned())
+}
+
+fn isolated(rig: &Rig, line: &str) -> (ExecResult, String) {
+    let backend = Linux::new(Options::default());
+    let (result, said) = exec(&backend, Place::Fresh(&rig.spec), rig.shell(line));
+    (result.unwrap_or_else(|error| panic!("{error}")), said)
+}
+
+/// Whether full worlds can be made here. Skips the test where not.
+fn worlds_work(test: &str) -> bool {
+    let scratch = tempfile::tempdir_in("/var/tmp").unwrap();
+    let report = substrate_linux::probe::probe(scratch.path());
+    if report.level == substrate_trace::Level::Full {
+        return true;
+    }
+    substrate_rig::skip(test, &format!("no full worlds here: {report:#?}"));
+    false
+}
+
+#[test]
+fn a_command_ends_as_it_would_outside() {
+    if !worlds_work("a_command_ends_as_it_would_outside") {
+        return;
+    }
+    let rig = Rig::new();
+    assert_eq!(isolated(&rig, "exit 7").0.status, Status::Exited(7));
+    assert_eq!(isolated(&rig, "kill -9 $$").0.status, Status::Signaled(9));
+    assert_eq!(isolated(&rig, "kill -TERM $$").0.status.code(), 143);
+    let (result, said) = isolated(&rig, "echo out; echo err >&2; umask; pwd");
+    assert_eq!(result.status, Status::Exited(0));
+    assert!(said.starts_with("out\nerr\n"), "{said}");
+    assert!(
+        said.ends_with(&format!("{}\n", rig.project.display())),
+        "{said}"
+    );
+}
+
+#[test]
+fn nothing_starts_before_the_caller_has_begun() {
+    if !worlds_work("nothing_starts_before_the_caller_has_begun") {
+        return;
+    }
+    let rig = Rig::new();
+    let backend = Linux::new(Options::default());
+    let note = rig.project.join("note");
+    for place in [Place::Fresh(&rig.spec), Place::Once(&rig.spec)] {
+        let (stdio, mut reader) = collecting();
+        let request = ExecRequest {
+            stdio,
+            ..rig.shell("cat note")
+        };
+        let mut begin = || fs::write(&note, "begun").is_ok();
+        let result = backend.exec_beside(place, &request, None, &mut begin);
+        assert_eq!(result.unwrap().status, Status::Exited(0));
+        drop(request);
+        let mut said = String::new();
+        reader.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "begun");
+        fs::remove_file(&note).unwrap();
+    }
+    backend.see_off();
+    let before = rig.results();
+    for place in [Place::Fresh(&rig.spec), Place::Once(&rig.spec)] {
+        let request = rig.shell("touch started");
+        let result = backend.exec_beside(place, &request, None, &mut || false);
+        assert!(matches!(result, Err(WorldError::CalledOff)), "{result:?}");
+        assert!(!rig.project.join("started").exists());
+    }
+    assert_eq!(rig.results(), before);
+}
+
+#[test]
+fn what_the_kernel_shows_can_be_hidden() {
+    if !worlds_work("what_the_kernel_shows_can_be_hidden") {
+        return;
+    }
+    let mut rig = Rig::new();
+    // What is only the host's is not there to be hidden.
+    for path in [
+        "/sys/kernel",
+        "/proc/cpuinfo",
+        "/proc/self",
+        "/proc/self/environ",
+    ] {
+        rig.spec.hide.push(PathPattern {
+            glob: path.into(),
+            base: path.into(),
+        });
+    }
+    let line = "ls /sys/kernel 2>/dev/null | wc -l; wc -c < /proc/cpuinfo; ls /sys | wc -l";
+    for isolate in [true, false] {
+        rig.spec.net.isolate = isolate;
+        let (_, said) = isolated(&rig, line);
+        assert!(said.starts_with("0\n0\n"), "{said}");
+        assert_ne!(said.lines().nth(2), Some("0"), "{said}");
+    }
+}
+
+#[test]
+fn streams_to_nowhere_lead_to_the_worlds_own() {
+    if !worlds_work("streams_to_nowhere_lead_to_the_worlds_own") {
+        return;
+    }
+    let rig = Rig::new();
+    // Its standard input can only be read; neither its mode nor its times can be changed.
+    let line = "cat; { echo x >&0; } 2>/dev/null || echo refused; \
+                chmod 644 /proc/self/fd/0 2>/dev/null || echo kept; \
+                touch -c -d @1 /proc/self/fd/0 2>/dev/null || echo kept; \
+                stat -L -c %t:%T /proc/self/fd/0; readlink /proc/self/fd/0";
+    let (_, said) = isolated(&rig, line);
+    assert_eq!(said, "refused\nkept\nkept\n1:3\n/dev/null\n");
+}
+
+#[test]
+fn new_files_get_the_mask_that_was_asked_for() {
+    if !worlds_work("new_files_get_the_mask_that_was_asked_for") {
+        return;
+    }
+    let rig = Rig::new();
+    let backend = Linux::new(Options::default());
+    let mut request = rig.shell("umask; touch new; stat -c %a new; stat -c %a /tmp /dev/shm");
+    request.umask = Some(0o27);
+    let (result, said) = exec(&backend, Place::Fresh(&rig.spec), request);
+    assert_eq!(result.unwrap().status, Status::Exited(0));
+    assert_eq!(said, "0027\n640\n1777\n1777\n");
+}
+
+#[test]
+fn an_allowed_name_is_reached_through_the_gate_and_no_other() {
+    if !worlds_work("an_allowed_name_is_reached_through_the_gate_and_no_other") {
+        return;
+    }
+    let mut rig = Rig::new();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let thread = std::thread::spawn(move || {
+        let (mut stream, _) = server.accept().unwrap();
+        stream.write_all(b"hello\n").unwrap();
+    });
+    rig.spec.mode = Mode::Enforce;
+    rig.spec.net.allowed = vec![HostRule {
+        written: format!("localhost:{port}"),
+        host: HostPattern::Name("localhost".into()),
+        ports: Some((port, port)),
+    }];
+    let backend =
+        Linux::new(Options::default()).with_network(gated::networks(Arc::new(|_| {}), own_cells()));
+    let line = format!(
+        "exec 3<>/dev/tcp/localhost/{port} && cat <&3; \
+         getent hosts other.test || echo no such name"
+    );
+    let mut request = rig.shell("");
+    request.program = "/bin/bash".into();
+    request.argv = vec!["bash".into(), "-c".into(), line.into()];
+    let (result, said) = exec(&backend, Place::Fresh(&rig.spec), request);
+    let result = result.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(said, "hello\nno such name\n");
+    assert_eq!(result.enforced.net, "gate");
+    assert_eq!(result.scopes_used, [format!("tcp:localhost:{port}")]);
+    assert!(
+        result
+            .net
+            .iter()
+            .any(|u| u.host == "localhost" && u.rx == 6)
+    );
+    assert!(
+        result
+            .net
+            .iter()
+            .any(|u| u.host == "other.test" && u.refused > 0)
+    );
+    thread.join().unwrap();
+}
+
+#[test]
+fn writes_are_held_wherever_the_project_lies() {
+    if !worlds_work("writes_are_held_wherever_the_project_lies") {
+        return;
+    }
+    let link = tempfile::tempdir_in("/var/tmp").unwrap();
+    for (base, name) in [
+        ("/var/tmp", "project"),
+        ("/tmp", "below tmp"),
+        ("/dev/shm", "on tmpfs"),
+        ("/var/tmp", "spaces  and\nnewline,comma:colon\\"),
+    ] {
+        let mut rig = Rig::below(Path::new(base), name);
+        if name == "project" {
+            let behind = link.path().join("link");
+            std::os::unix::fs::symlink(&rig.project, &behind).unwrap();
+            rig.spec.project = Some(behind.clone());
+            rig.spec.write = vec![behind];
+        }
+        let line = "cat file; echo after > file; mkdir d; echo new > d/new; rm -f gone; cat file";
+        let backend = Linux::new(Options::default());
+        let (result, said) = exec(&backend, Place::Fresh(&rig.spec), rig.shell(line));
+        let result = result.unwrap_or_else(|error| panic!("{name:?}: {error}"));
+        assert_eq!(result.status, Status::Exited(0), "{name:?}: {said}");
+        assert_eq!(said, "beforeafter\n", "{name:?}");
+        assert_eq!(fs::read(rig.project.join("file")).unwrap(), b"before");
+        assert!(!rig.project.join("d").exists());
+        assert!(result.pending);
+        let diff = backend
+            .fs_diff(substrate_world::backend::WorldHandle { id: result.world })
+            .unwrap();
+        assert_eq!(diff.writes, [rig.project.join("d/new")], "{name:?}");
+        assert_eq!(diff.mods, [rig.project.join("file")], "{name:?}");
+    }
+}
+
+#[test]
+fn the_home_is_kept_apart_and_secrets_are_not_there() {
+    if !worlds_work("the_home_is_kept_apart_and_secrets_are_not_there") {
+        return;
+    }
+    let rig = Rig::new();
+    let line = "cat ../rc ../.ssh/id; ls ../.substrate; echo changed > ../rc; cat ../rc";
+    let (result, said) = isolated(&rig, line);
+    assert!(said.starts_with("mine"), "{said}");
+    assert!(said.ends_with("changed\n"), "{said}");
+    assert!(
+        !said.contains("secret") && !said.contains("worlds"),
+        "{said}"
+    );
+    assert_eq!(fs::read(rig.spec.home.join("rc")).unwrap(), b"mine");
+    assert_eq!(result.enforced.level, Level::Full);
+    assert_eq!(result.enforced.fs, "overlay");
+    assert_eq!(result.enforced.net, "closed");
+}
+
+#[test]
+fn what_programs_expect_is_there() {
+    if !worlds_work("what_programs_expect_is_there") {
+        return;
+    }
+    let rig = Rig::new();
+    let line = "for n in null zero full random urandom tty ptmx pts shm fd stdin stdout stderr; \
+                do test -e /dev/$n || test -L /dev/$n || echo no $n; done; \
+                echo x > /dev/null; head -c 3 /dev/zero | wc -c; uname -n; ls /tmp | wc -l; \
+                echo a > /tmp/a && cat /tmp/a; test -w /dev/shm && echo shm; \
+                grep -c substrate:wld_ /proc/self/mountinfo; ls /sys/class/net; \
+                readlink /proc/self/ns/mnt >/dev/null && echo proc; id -u";
+    let (_, said) = isolated(&rig, line);
+    let user = substrate_sys::access::identity().0;
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[0], "3");
+    assert_eq!(lines[1], "substrate");
+    assert_eq!(&lines[2..5], ["0", "a", "shm"]);
+    assert_ne!(lines[5], "0");
+    assert_eq!(&lines[6..], ["lo", "proc", &user.to_string()]);
+}
+
+#[test]
+fn bytes_arrive_as_bytes_and_scripts_without_a_head_run() {
+    if !worlds_work("bytes_arrive_as_bytes_and_scripts_without_a_head_run") {
+        return;
+    }
+    let rig = Rig::new();
+    let script = rig.project.join("script");
+    fs::write(&script, "printf '%s|' \"$@\"").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let odd = OsString::from_vec(b"\xff\n x".to_vec());
+    let request = ExecRequest {
+        program: "./script".into(),
+        argv: vec!["zero".into(), "one".into(), odd.clone()],
+        env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        cwd: rig.project.clone(),
+        ..ExecRequest::default()
+    };
+    let (stdio, mut reader) = collecting();
+    let request = ExecRequest { stdio, ..request };
+    let backend = Linux::new(Options::default());
+    backend.exec(Place::Fresh(&rig.spec), &request).unwrap();
+    drop(request);
+    let mut said = Vec::new();
+    reader.read_to_end(&mut said).unwrap();
+    assert_eq!(said, [b"one|", odd.as_bytes(), b"|"].concat());
+}
+
+#[test]
+fn a_result_is_whole_though_somebody_was_still_writing() {
+    if !worlds_work("a_result_is_whole_though_somebody_was_still_writing") {
+        return;
+    }
+    let rig = Rig::new();
+    let backend = Linux::new(Options::default());
+    let writers = "for i in 1 2 3 4 5 6 7 8; do setsid sh -c 'while :; do echo x >> grows; done' & done; sleep 0.05";
+    let busy = format!("echo x > grows; {writers}");
+    for (line, daemon) in [(busy.as_str(), true), ("echo x > grows", false)] {
+        let (stdio, _reader) = collecting();
+        let request = ExecRequest {
+            stdio,
+            ..rig.shell(line)
+        };
+        // The world may still be there now, but nothing may run in it.
+        let result = backend.exec_beside(Place::Fresh(&rig.spec), &request, None, &mut || true);
+        let world = WorldHandle {
+            id: result.unwrap().world,
+        };
+        let held = backend.take_held(world).unwrap();
+        let mut roots = held.meta().roots.iter();
+        let root = roots.find(|root| root.target == rig.project).unwrap();
+        let written = || fs::metadata(root.upper.join("grows")).unwrap().len();
+        let before = written();
+        assert!(before >= 2 && (before > 2) == daemon, "{line}: {before}");
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(written(), before, "{line}");
+        backend.see_off();
+    }
+}
+
+#[test]
+fn a_world_knows_whether_somebody_is_left_in_it() {
+    if !worlds_work("a_world_knows_whether_somebody_is_left_in_it") {
+        return;
+    }
+    let rig = Rig::new();
+    let backend = Linux::new(Options::default());
+    let world = backend.ensure_session(&rig.spec).unwrap();
+    for (line, last) in [
+        ("true", true),
+        ("sh -c true & wait", true),
+        ("setsid sleep 60 &", false),
+        ("true", false),
+    ] {
+        let (stdio, _reader) = collecting();
+        let request = ExecRequest {
+            stdio,
+            ..rig.shell(line)
+        };
+        let mut command = backend.spawn(world, &request).unwrap();
+        command.await_start().unwrap();
+        command.wait().unwrap();
+        assert_eq!(command.was_last(), last, "{line}");
+    }
+    backend.end(world).unwrap();
+}
+
+#[test]
+fn what_cannot_start_is_named_and_leaves_nothing() {
+    if !worlds_work("what_cannot_start_is_named_and_leaves_nothing") {
+        return;
+    }
+    let rig = Rig::new();
+    let backend = Linux::new(Options::default());
+    let mut request = rig.shell("true");
+    request.program = "no-such-program".into();
+    let (result, _) = exec(&backend, Place::Fresh(&rig.spec), request);
+    assert!(matches!(result, Err(WorldError::NotFound(_))), "{result:?}");
+    let mut request = rig.shell("true");
+    request.cwd = "/var/tmp/no such directory".into();
+    let (result, _) = exec(&backend, Place::Fresh(&rig.spec), request);
+    assert!(matches!(result, Err(WorldError::Cwd { .. })), "{result:?}");
+    let mut request = rig.shell("true");
+    request.program = "/etc/passwd".into();
+    let (result, _) = exec(&backend, Place::Fresh(&rig.spec), request);
+    let error = result.unwrap_err().to_string();
+    assert!(
+        error.contains("/etc/passwd") && error.contains("executing"),
+        "{error}"
+    );
+    assert_eq!(rig.results(), 0);
+}
+
+#[test]
+fn a_session_is_one_world_with_the_project_in_place() {
+    if !worlds_work("a_session_is_one_world_with_the_project_in_place") {
+        return;
+    }
+    let mut rig = Rig::new();
+    let backend = Linux::new(Options::default());
+    let world = backend.ensure_session(&rig.spec).unwrap();
+    assert_eq!(backend.ensure_session(&rig.spec).unwrap(), world);
+    let run = |line: &str| {
+        let (result, said) = exec(&backend, Place::Session(world), rig.shell(line));
+        (result.unwrap_or_else(|error| panic!("{error}")), said)
+    };
+    let (_, first) = run("readlink /proc/self/ns/mnt");
+    assert_eq!(first, run("readlink /proc/self/ns/mnt").1);
+    run("echo after > file; echo held > ../rc; echo tmp > /tmp/kept");
+    assert_eq!(fs::read(rig.project.join("file")).unwrap(), b"after\n");
+    assert_eq!(fs::read(rig.spec.home.join("rc")).unwrap(), b"mine");
+    assert_eq!(run("cat ../rc /tmp/kept").1, "held\ntmp\n");
+    run("sleep 1000 >/dev/null 2>&1 & echo $! > /tmp/pid");
+    assert_eq!(run("kill -0 $(cat /tmp/pid) && echo alive").1, "alive\n");
+    assert_eq!(run("cat ../.ssh/id; exit 3").0.status, Status::Exited(3));
+    assert!(matches!(
+        backend.fs_diff(world),
+        Err(WorldError::Running(_))
+    ));
+    backend.end(world).unwrap();
+    assert_eq!(
+        backend.fs_diff(world).unwrap().mods,
+        [rig.spec.home.join("rc")]
+    );
+    let (result, _) = exec(&backend, Place::Session(world), rig.shell("true"));
+    assert!(matches!(result, Err(WorldError::Gone(_))));
+    rig.spec.home_mode = HomeMode::ReadOnly;
+    let world = backend.ensure_session(&rig.spec).unwrap();
+    let (_, said) = exec(
+        &backend,
+        Place::Session(world),
+        rig.shell("echo x > ../rc; cat ../rc"),
+    );
+    assert!(
+        said.contains("Read-only file system") && said.ends_with("mine"),
+        "{said}"
+    );
+}
+
+#[test]
+fn changed_terms_are_sorted_into_now_and_later() {
+    if !worlds_work("changed_terms_are_sorted_into_now_and_later") {
+        return;
+    }
+    let rig = Rig::new();
+    let backend = Linux::new(Options::default());
+    let world = backend.ensure_session(&rig.spec).unwrap();
+    let same = backend.apply_policy(world, &rig.spec).unwrap();
+    assert!(same.needs_restart.is_empty() && !same.tightened);
+    let mut looser = rig.spec.clone();
+    looser.write.push("/opt".into());
+    let change = backend.apply_policy(world, &looser).unwrap();
+    assert_eq!(change.needs_restart, ["fs.write"]);
+    assert!(!change.tightened);
+    let mut stricter = rig.spec.clone();
+    stricter.write.clear();
+    stricter.allow_ptrace = true;
+    let change = backend.apply_policy(world, &stricter).unwrap();
+    assert_eq!(change.needs_restart, ["fs.write", "world.allow"]);
+    assert!(change.tightened);
+}
+
+#[test]
+fn a_terminal_of_the_world_is_a_real_one() {
+    if !worlds_work("a_terminal_of_the_world_is_a_real_one") {
+        return;
+    }
+    let rig = Rig::new();
+    let backend = Linux::new(Options::default());
+    let world = backend.ensure_session(&rig.spec).unwrap();
+    let line = "tty; stty size; test -t 0 && test -t 1 && test -t 2 && echo all; \
+                ps -o sid= -p $$ | tr -d ' '; read x; echo got $x; cat; echo after";
+    let mut request = rig.shell(line);
+    request.stdio = Stdio::Terminal(31, 97);
+    let mut command = backend.spawn(world, &request).unwrap();
+    let mut terminal = File::from(command.take_terminal().unwrap());
+    let mut said = String::new();
+    let mut until = |terminal: &mut File, text: &str| {
+        let mut buffer = [0; 4096];
+        while !said.contains(text) {
+            let got = terminal.read(&mut buffer).unwrap_or(0);
+            assert_ne!(got, 0, "the terminal ended before {text:?}: {said}");
+            said.push_str(&String::from_utf8_lossy(&buffer[..got]));
+        }
+    };
+    until(&mut terminal, "all\r\n");
+    terminal.write_all(b"typed\r").unwrap();
+    until(&mut terminal, "got typed");
+    // What `cat` says again shows that it runs; then Ctrl-C is a signal for it.
+    terminal.write_all(b"ping\r").unwrap();
+    until(&mut terminal, "ping\r\nping\r\n");
+    terminal.write_all(b"\x03").unwrap();
+    let end = command.wait().unwrap();
+    assert!(
+        matches!(end, substrate_init::launch::End::Signaled(2)),
+        "{end:?}"
+    );
+    assert!(said.starts_with("/dev/pts/0\r\n31 97\r\n"), "{said}");
+}
+
+fn weak() -> Linux {
+    Linux::new(Options {
+        ceiling: Level::Landlock,
+        groups: Groups::Off,
+        ..Options::default()
+    })
+}
+
+#[test]
+fn without_namespaces_landlock_and_a_copy_hold() {
+    let mut rig = Rig::new();
+    let backend = weak();
+    let outside = rig.spec.home.parent().unwrap().join("outside");
+    fs::write(&outside, "outside").unwrap();
+    let line = format!(
+        "echo changed > file; cat file; cat ../.ssh/id; echo x >> {0}; cat {0}; echo t > $TMPDIR/t; \
+         cat $TMPDIR/t; (setsid sleep 1000 >/dev/null 2>&1 &); exit 4",
+        outside.display()
+    );
+    let (result, said) = exec(&backend, Place::Fresh(&rig.spec), rig.shell(&line));
+    let result = result.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(result.status, Status::Exited(4), "{said}");
+    assert!(
+        said.starts_with("changed\n") && said.ends_with("outsidet\n"),
+        "{said}"
+    );
+    assert!(!said.contains("secret"), "{said}");
+    assert_eq!(fs::read(rig.project.join("file")).unwrap(), b"before");
+    assert_eq!(fs::read(&outside).unwrap(), b"outside");
+    assert_eq!(result.enforced.level, Level::Landlock);
+    assert_eq!(result.enforced.fs, "landlock+copy");
+    assert!(
+        result
+            .enforced
+            .degraded
+            .iter()
+            .any(|d| d.contains("no full world"))
+    );
+    let world = substrate_world::backend::WorldHandle { id: result.world };
+    assert_eq!(
+        backend.fs_diff(world).unwrap().mods,
+        [rig.project.join("file")]
+    );
+
+    let world = backend.ensure_session(&rig.spec).unwrap();
+    let line = format!(
+        "echo real > file; echo x >> {}; cat ../.ssh/id",
+        outside.display()
+    );
+    let (result, said) = exec(&backend, Place::Session(world), rig.shell(&line));
+    assert_eq!(result.unwrap().enforced.fs, "landlock");
+    assert!(!said.contains("secret"), "{said}");
+    assert_eq!(fs::read(rig.project.join("file")).unwrap(), b"real\n");
+    assert_eq!(fs::read(&outside).unwrap(), b"outside");
+
+    rig.spec.mode = Mode::Enforce;
+    let (result, _) = exec(&backend, Place::Fresh(&rig.spec), rig.shell("true"));
+    assert!(
+        matches!(
+            result,
+            Err(WorldError::TooWeak {
+                level: Level::Landlock,
+                ..
+            })
+        ),
+        "{result:?}"
+    );
+}
+
+#[test]
+fn hidden_names_that_appear_later_stay_hidden_in_a_read_only_home() {
+    if !worlds_work("hidden_names_that_appear_later_stay_hidden_in_a_read_only_home") {
+        return;
+    }
+    let mut rig = Rig::new();
+    let late = rig.spec.home.join(".netrc");
+    rig.spec.home_mode = HomeMode::ReadOnly;
+    rig.spec.hide.push(PathPattern {
+        glob: late.clone().into_os_string().into_vec(),
+        base: late.clone(),
+    });
+    let backend = Linux::new(Options::default());
+    let world = backend.ensure_session(&rig.spec).unwrap();
+    fs::write(&late, "late").unwrap();
+    let line = "cat ../.netrc ../rc; echo x > new; cat new; ls /bin/sh";
+    let (_, said) = exec(&backend, Place::Session(world), rig.shell(line));
+    assert!(said.contains("denied") && !said.contains("late"), "{said}");
+    assert!(said.ends_with("minex\n/bin/sh\n"), "{said}");
+}
+
+#[test]
+fn hidden_names_that_appear_later_stay_hidden_without_namespaces() {
+    let rig = Rig::new();
+    let backend = weak();
+    let world = backend.ensure_session(&rig.spec).unwrap();
+    fs::write(rig.spec.home.join("late"), "late").unwrap();
+    let (_, said) = exec(
+        &backend,
+        Place::Session(world),
+        rig.shell("cat ../late ../rc"),
+    );
+    assert!(said.contains("denied") && said.ends_with("mine"), "{said}");
+}
+
+/// A rig whose `~/.cache` may be written and lies in the overlay of the home, as does what is below
+/// `~/.local/share/app`.
+fn with_open_places() -> Rig {
+    let mut rig = Rig::new();
+    for place in [".cache", ".local/share/app"] {
+        let place = rig.spec.home.join(place);
+        fs::create_dir_all(&place).unwrap();
+        fs::write(place.join("old"), "old").unwrap();
+        rig.spec.write.push(place);
+    }
+    rig
+}
+
+fn result_of(rig: &Rig, result: &ExecResult) -> Pending {
+    Pending::find(&rig.spec.substrate_home, &result.world.to_string()).unwrap()
+}
+
+#[test]
+fn nothing_crosses_the_border_of_what_may_be_written_in_the_home() {
+    if !worlds_work("nothing_crosses_the_border_of_what_may_be_written_in_the_home") {
+        return;
+    }
+    let rig = with_open_places();
+    let (_, said) = isolated(
+        &rig,
+        "cd ../; ln rc .cache/link; ln .cache/old hard; rm -rf .cache; rmdir .cache; mv .cache away; \
+         mv .local away; mv .local/share away; ls -d .cache .local/share/app; echo $?",
+    );
+    assert_eq!(said.matches("cross-device").count(), 2, "{said}");
+    assert_eq!(said.matches("busy").count(), 5, "{said}");
+    assert!(said.ends_with(".cache\n.local/share/app\n0\n"), "{said}");
+}
+
+#[test]
+fn what_may_be_written_in_the_home_is_told_from_the_rest_by_its_path() {
+    if !worlds_work("what_may_be_written_in_the_home_is_told_from_the_rest_by_its_path") {
+        return;
+    }
+    let rig = with_open_places();
+    let (result, _) = isolated(
+        &rig,
+        "echo 1 > ../.cache/new; echo 2 > ../.cachet; echo 3 > ../.local/share/app/new; \
+         echo 4 > ../.local/share/other; chmod 700 ../.cache; echo 5 > file",
+    );
+    let pending = result_of(&rig, &result);
+    let overlays = pending.meta().roots.iter();
+    let targets: Vec<&Path> = overlays.map(|root| root.target.as_path()).collect();
+    assert_eq!(targets, [rig.spec.home.as_path(), rig.project.as_path()]);
+    let totals = patch::totals(&pending, &mut |_| true).unwrap();
+    assert_eq!((totals.created, totals.modified, totals.held), (4, 1, 2));
+    let options = ApplyOptions::default();
+    let mut quietly = |_| true;
+    apply::apply(
+        &mut pending.clone(),
+        &options,
+        &mut Watch::new(&mut quietly),
+    )
+    .unwrap();
+    let home = |name: &str| fs::read_to_string(rig.spec.home.join(name)).ok();
+    assert_eq!(home(".cache/new").as_deref(), Some("1\n"));
+    assert_eq!(home(".local/share/app/new").as_deref(), Some("3\n"));
+    assert_eq!((home(".cachet"), home(".local/share/other")), (None, None));
+    let mode = fs::metadata(rig.spec.home.join(".cache")).unwrap();
+    assert_eq!(mode.permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn an_open_place_belongs_to_the_overlay_that_it_lies_in() {
+    if !worlds_work("an_open_place_belongs_to_the_overlay_that_it_lies_in") {
+        return;
+    }
+    let mut rig = with_open_places();
+    let shared = rig.spec.home.join(".shared");
+    fs::create_dir_all(shared.join("app")).unwrap();
+    rig.spec.write.push(shared.join("app"));
+    rig.spec.share.push(shared);
+    rig.spec.hold.push(rig.spec.home.join(".local"));
+    let (result, said) = isolated(
+        &rig,
+        "echo 1 > ../.local/share/app/new; echo 2 > ../.shared/app/new; echo 3 > ../.cache/new",
+    );
+    assert_eq!(said, "");
+    let pending = result_of(&rig, &result);
+    let totals = patch::totals(&pending, &mut |_| true).unwrap();
+    assert_eq!((totals.created, totals.held), (3, 0));
+    // Whoever empties his cache meanwhile still gets what was written into it.
+    fs::remove_dir_all(rig.spec.home.join(".cache")).unwrap();
+    let options = ApplyOptions {
+        force: true,
+        ..ApplyOptions::default()
+    };
+    let mut quietly = |_| true;
+    apply::apply(
+        &mut pending.clone(),
+        &options,
+        &mut Watch::new(&mut quietly),
+    )
+    .unwrap();
+    for (place, text) in [(".local/share", "1\n"), (".shared", "2\n")] {
+        let file = rig.spec.home.join(place).join("app/new");
+        assert_eq!(fs::read_to_string(file).unwrap(), text);
+    }
+    assert_eq!(
+        fs::read_to_string(rig.spec.home.join(".cache/new")).unwrap(),
+        "3\n"
+    );
+}
+
+#[test]
+fn a_result_is_not_opened_again_where_less_may_be_written_today() {
+    if !worlds_work("a_result_is_not_opened_again_where_less_may_be_written_today") {
+        return;
+    }
+    let mut rig = with_open_places();
+    let (result, _) = isolated(&rig, "echo 1 > ../.cache/new");
+    let pending = result_of(&rig, &result);
+    let backend = Linux::new(Options::default());
+    let again = |rig: &Rig| {
+        let place = Place::Again(&rig.spec, &pending.meta().world_id);
+        exec(
+            &backend,
+            place,
+            rig.shell("cat ../.cache/new; rmdir ../.cache"),
+        )
+    };
+    let (result, said) = again(&rig);
+    assert!(
+        result.is_ok() && said.starts_with("1\n") && said.contains("busy"),
+        "{said}"
+    );
+    rig.spec.write.retain(|path| !path.ends_with(".cache"));
+    let error = again(&rig).0.unwrap_err().to_string();
+    assert!(error.contains("another way"), "{error}");
+}
+
+#[test]
+fn what_was_written_is_kept_when_the_first_process_dies() {
+    if !worlds_work("what_was_written_is_kept_when_the_first_process_dies") {
+        return;
+    }
+    let rig = Rig::new();
+    for place in [Place::Fresh(&rig.spec), Place::Once(&rig.spec)] {
+        let (stdio, mut reader) = collecting();
+        let request = ExecRequest {
+            stdio,
+            ..rig.shell("echo work > ../work; echo written; sleep 60")
+        };
+        let ended = std::thread::scope(|scope| {
+            let backend = Linux::new(Options::default());
+            let (thread, of_run) = std::sync::mpsc::channel();
+            let run = scope.spawn(move || {
+                thread
+                    .send(fs::read_link("/proc/thread-self").unwrap())
+                    .unwrap();
+                backend.exec(place, &request).map(|_| ())
+            });
+            let mut said = [0; 8];
+            reader.read_exact(&mut said).unwrap();
+            let dirs = rig.spec.substrate_home.join("worlds");
+            let newest = fs::read_dir(dirs)
+                .unwrap()
+                .flatten()
+                .map(|entry| entry.path());
+            let pending = newest
+                .filter_map(|dir| Pending::load(&dir).ok())
+                .find(Pending::is_running);
+            kill_first_process(&Path::new("/proc").join(of_run.recv().unwrap()));
+            (run.join().unwrap(), pending.unwrap())
+        });
+        let (result, pending) = ended;
+        assert!(
+            result
+                .unwrap_err()
+                .to_string()
+                .contains("not there any more")
+        );
+        let kept = Pending::load(pending.dir()).unwrap();
+        assert!(!kept.is_running());
+        assert_eq!(patch::totals(&kept, &mut |_| true).unwrap().created, 1);
+        gc::discard(&mut kept.clone()).unwrap();
+    }
+}
+
+/// Kills the first process of the world that a thread has made.
+fn kill_first_process(thread: &Path) {
+    let children = fs::read_to_string(thread.join("children")).unwrap();
+    let is_first = |child: &&str| {
+        let name = fs::read_to_string(format!("/proc/{child}/comm"));
+        name.is_ok_and(|name| name == "substrate-world\n")
+    };
+    let first = children.split_whitespace().find(is_first).unwrap();
+    let killed = std::process::Command::new("kill")
+        .args(["-9", first])
+        .status();
+    assert!(killed.unwrap().success());
+}
+
+/// Lets the start of one program wait until another one has been judged.
+struct Slow {
+    other: Mutex<bool>,
+    judged: Condvar,
+}
+
+impl ExecJudge for Slow {
+    fn judge(&self, start: &ProgramStart<'_>) -> ExecVerdict {
+        let mut other = self.other.lock().unwrap();
+        if start.named.ends_with("true") {
+            *other = true;
+            self.judged.notify_all();
+        } else if start.named.ends_with("false") {
+            let long = Duration::from_secs(60);
+            let waited = self.judged.wait_timeout_while(other, long, |other| !*other);
+            if waited.unwrap().1.timed_out() {
+                return ExecVerdict::Deny("nobody else was judged".to_owned());
+            }
+        }
+        ExecVerdict::Allow
+    }
+
+    fn ask(&self, _: &ProgramStart<'_>) -> ExecVerdict {
+        ExecVerdict::Deny("nobody is here".to_owned())
+    }
+}
+
+#[test]
+fn a_start_that_takes_its_time_does_not_hold_up_others() {
+    if !worlds_work("a_start_that_takes_its_time_does_not_hold_up_others") {
+        return;
+    }
+    let mut rig = Rig::new();
+    rig.spec.mode = Mode::Enforce;
+    let judge = Slow {
+        other: Mutex::new(false),
+        judged: Condvar::new(),
+    };
+    let backend = Linux::new(Options::default()).with_guard(Arc::new(judge));
+    let request = rig.shell("/bin/false & sleep 0.2; /bin/true; wait $!; echo $?");
+    let (result, said) = exec(&backend, Place::Fresh(&rig.spec), request);
+    assert_eq!(
+        (result.unwrap().status, said.as_str()),
+        (Status::Exited(0), "1\n")
+    );
+}
+
+#[test]
+fn the_probe_finds_the_gate_that_worlds_have() {
+    if !worlds_work("the_probe_finds_the_gate_that_worlds_have") {
+        return;
+    }
+    for _ in 0..5 {
+        let rows = netprobe::rows();
+        assert!(!rows[0].found.contains("cannot"), "{:?}", rows[0]);
+    }
+}
