@@ -18,14 +18,13 @@ use substrate_world::backend::WorldError;
 use thiserror::Error;
 
 use substrate_sys::real_path::real_path;
-use substrate_sys::{at, clock};
+use substrate_sys::{at, clock, kernel_file};
 use substrate_trace::WorldId;
 
 use crate::entry::Moment;
 use crate::manifest;
 use crate::walk::{Change, ChangeKind};
 use crate::wire;
-use substrate_sys::kernel_file;
 
 pub(crate) const META: &str = "meta.json";
 const EXIT: &str = "exit";

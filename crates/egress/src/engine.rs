@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 use substrate_sys::epoll::{self, Epoll, Events};
 use substrate_sys::inet::{self, Kind};
-use substrate_sys::netlink;
-use substrate_sys::splice;
+use substrate_sys::{netlink, splice};
 
 use super::conn::{Conn, Origin};
 use super::dial::Attempt;

@@ -13,11 +13,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use crate::control::{self, Kind, Message};
 use crate::pty;
 use crate::request::Mapped;
-use substrate_sys::caps;
-use substrate_sys::landlock;
 use substrate_sys::mask::Mask;
 use substrate_sys::mount::{self, Change};
 use substrate_sys::seccomp::{Filter, Pass};
+use substrate_sys::{caps, landlock};
 
 /// A place where a step leaves a descriptor for a later one.
 pub type Slot = usize;

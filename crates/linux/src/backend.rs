@@ -20,9 +20,8 @@ use crate::make::{self, Live, Options, Purpose};
 use crate::relay::{self, Beside};
 use crate::start::{Asked, start, start_error};
 use crate::streams::{self, Carried};
-use substrate_changes::diff;
-use substrate_changes::gc;
 use substrate_changes::pending::{self, Pending};
+use substrate_changes::{diff, gc};
 use substrate_egress::network::{NetReport, NetworkMaker};
 use substrate_world::backend::{
     ExecRequest, ExecResult, Place, PolicyChange, Status, WorldBackend, WorldError, WorldHandle,

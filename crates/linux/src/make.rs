@@ -16,7 +16,7 @@ use substrate_init::launch::{
 use substrate_init::netplan::NetPlan;
 use substrate_policy::terms::{Mode, WorldSpec};
 use substrate_sys::namespace::Namespaces;
-use substrate_sys::{access, caps, landlock, seccomp};
+use substrate_sys::{access, caps, kernel_file, landlock, seccomp};
 use substrate_trace::{Enforced, Level, WorldId};
 
 use crate::guard::{ExecJudge, Guard, Terms};
@@ -30,7 +30,6 @@ use crate::steps::{HAND_OUT, HeldAs, Label, MapsBy, NETWORK, Recipe, Steps};
 use crate::streams::{Carried, Stream};
 use substrate_changes::pending::{NewPending, Pending};
 use substrate_egress::network::{Network, NetworkMaker};
-use substrate_sys::kernel_file;
 use substrate_world::backend::{ExecRequest, WorldError};
 
 /// Where control groups come from.

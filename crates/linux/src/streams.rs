@@ -13,8 +13,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use substrate_sys::mask;
-use substrate_sys::{flags, poll, streams, terminal};
+use substrate_sys::{flags, mask, poll, streams, terminal};
 use substrate_trace::Level;
 
 use crate::layout::{Layout, What};

@@ -16,16 +16,13 @@ use substrate_trace::{Key, Redactor, Stream, Via};
 use substrate_world::backend::{ExecResult, Place, Stdio, WorldBackend, WorldError};
 use thiserror::Error;
 
-use crate::capture::Capture;
-use crate::difference::difference;
 use crate::outcome::Outcome;
-use crate::overlaid;
 use crate::past::Past;
-use crate::restore::{RestoreError, restore};
-use crate::snapshot::{Limits, SnapshotError, Taken, take};
 use crate::stage::{self, Stage};
-use crate::store::Store;
-use crate::tree::{Tree, TreeId};
+use substrate_snapshots::{
+    Capture, Limits, RestoreError, SnapshotError, Store, Taken, Tree, TreeId, difference, restore,
+    take,
+};
 
 /// Why running it again failed.
 #[derive(Debug, Error)]
@@ -349,7 +346,7 @@ fn compare_files(
     let mut left = None;
     if let Some((base_id, base)) = base {
         let (id, tree) = match pending {
-            Some(pending) => match overlaid::after(store, base, pending, limits) {
+            Some(pending) => match substrate_snapshots::after(store, base, pending, limits) {
                 Ok(Taken::Whole(id, tree)) => match tree.or_else(|| store.tree(&id)) {
                     Some(tree) => (id, tree),
                     None => return Err(ReplayError::Lost(id)),

@@ -10,9 +10,7 @@ use substrate_trace::read::{RecordedStream, Span};
 use substrate_trace::{Enforced, FsDiff, Redactor, Stream};
 use substrate_world::backend::Status;
 
-use crate::overlaid::in_control;
-use crate::store::Store;
-use crate::tree::{Entry, Kind, Tree, TreeId};
+use substrate_snapshots::{Entry, Kind, Store, Tree, TreeId, in_control};
 
 /// Differences that are listed one by one.
 const LISTED: usize = 200;

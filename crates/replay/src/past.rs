@@ -8,8 +8,7 @@ use substrate_trace::{Authenticity, Key};
 use substrate_world::backend::ExecRequest;
 use thiserror::Error;
 
-use crate::store::Store;
-use crate::tree::Tree;
+use substrate_snapshots::{Store, Tree};
 
 /// Why a span cannot be run again.
 #[derive(Debug, Error, PartialEq, Eq)]

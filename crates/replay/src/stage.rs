@@ -11,9 +11,8 @@ use std::sync::Mutex;
 
 use substrate_changes::gc;
 use substrate_changes::pending::Owner;
-use substrate_sys::at;
 use substrate_sys::mount::{self, NODEV, NOSUID, NewFilesystem};
-use substrate_sys::namespace;
+use substrate_sys::{at, namespace};
 
 /// Whether this process has mounts of its own already.
 static OWN: Mutex<bool> = Mutex::new(false);

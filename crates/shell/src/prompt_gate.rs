@@ -7,8 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use substrate_broker::env::is_taken_over;
-use substrate_broker::person;
-use substrate_broker::{Answer, Evaluation, Input, Origin, Request};
+use substrate_broker::{Answer, Evaluation, Input, Origin, Request, person};
 use substrate_changes::gc;
 use substrate_linux::limits;
 use substrate_policy::terms::{Place, WorldSpec};

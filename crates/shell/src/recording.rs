@@ -14,10 +14,9 @@ use substrate_broker::Evaluation;
 use substrate_broker::facts::find_program;
 use substrate_command::is_builtin;
 use substrate_policy::settings::OutputRecord;
-use substrate_replay::Capture;
 use substrate_runtime::inherit;
-use substrate_sys::mask;
-use substrate_sys::streams;
+use substrate_snapshots::Capture;
+use substrate_sys::{mask, streams};
 use substrate_trace::{Key, Output, SpanInfo, Stdin, Via};
 use substrate_world::backend::Tap;
 
@@ -108,7 +107,7 @@ pub fn circumstances(
     let Some(replay) = &mut span.replay else {
         return;
     };
-    replay.tools = substrate_replay::tools(&session.broker.home().path, &paths);
+    replay.tools = substrate_snapshots::tools(&session.broker.home().path, &paths);
     replay.world_image_version = Some(image("direct"));
     if replay.stdin == Stdin::Unknown
         && let Some(content) = session.key().and_then(|key| stdin_content(&key))

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use substrate_broker::{Broker, project};
 use substrate_changes::pending::Pending;
 use substrate_compiled::paths::{self, Values};
-use substrate_replay::{Limits, Store, Taken, Tree, TreeId, difference, take};
+use substrate_snapshots::{Limits, Store, Taken, Tree, TreeId, difference, take};
 use substrate_trace::{FsDiff, SpanInfo};
 
 use crate::session::Session;
@@ -60,7 +60,7 @@ impl Before {
             return Some(id);
         }
         let before = before.or_else(|| self.store.tree(&id))?;
-        match substrate_replay::after(&mut self.store, &before, pending, &self.limits) {
+        match substrate_snapshots::after(&mut self.store, &before, pending, &self.limits) {
             Ok(Taken::Whole(id, _)) => Some(id),
             Ok(Taken::Skipped(_)) | Err(_) => None,
         }

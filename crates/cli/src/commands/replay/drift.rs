@@ -6,8 +6,9 @@ use std::io::Seek;
 use std::os::fd::AsFd;
 
 use substrate_broker::Broker;
-use substrate_replay::{Capture, Past, Warning};
+use substrate_replay::{Past, Warning};
 use substrate_shell::recording;
+use substrate_snapshots::Capture;
 use substrate_trace::{Enforced, Environment, Key, Via};
 
 type Variables = Vec<(OsString, OsString)>;
@@ -33,7 +34,7 @@ pub fn around(broker: &Broker, past: &Past) -> Vec<Warning> {
         warnings.push(Warning::new("kernel", text));
     }
     let paths: Vec<_> = then.tools.iter().map(|tool| tool.path.clone()).collect();
-    let now = substrate_replay::tools(&broker.home().path, &paths);
+    let now = substrate_snapshots::tools(&broker.home().path, &paths);
     for tool in &then.tools {
         let found = now.iter().find(|(path, _)| *path == tool.path);
         let text = match found {

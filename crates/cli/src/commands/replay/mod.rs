@@ -288,7 +288,7 @@ impl Replays<'_> {
             policy_hash: info.sha256.clone(),
             mode: info.mode,
             world_image_version: recording::image(outcome.enforced.level.as_str()),
-            tools: substrate_replay::tools(home, &tools.collect::<Vec<_>>()),
+            tools: substrate_snapshots::tools(home, &tools.collect::<Vec<_>>()),
         };
         let writer = Writer::open_with(home, Retention::default(), self.redactor.clone())?;
         match accept(&writer, past, outcome, now)? {

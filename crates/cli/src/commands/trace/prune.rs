@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::json;
 use substrate_broker::Home;
-use substrate_replay::Store;
+use substrate_snapshots::Store;
 use substrate_trace::read::{Filter, Order, Reader};
 
 use crate::failure::Failure;

@@ -159,6 +159,6 @@ impl View<'_> {
 }
 
 /// Whether a path lies in a directory of version control.
-pub(crate) fn in_control(path: &Path) -> bool {
+pub fn in_control(path: &Path) -> bool {
     path.components().any(|part| is_control(part.as_os_str()))
 }

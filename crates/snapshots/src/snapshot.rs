@@ -15,8 +15,8 @@ use substrate_sys::getdents;
 use substrate_sys::mmap::MappedFile;
 use thiserror::Error;
 
-use crate::ahead::{Ahead, Meeting, View};
 use crate::ignore::{Rules, Stack};
+use crate::prefetch::{Ahead, Meeting, View};
 use crate::stat_cache::{Cursor, Head, Known, Stamp, write_record};
 use crate::store::Store;
 use crate::tree::{Entry, Kind, Tree, TreeId};

@@ -8,7 +8,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use substrate_replay::{Kind, Limits, RestoreError, Store, Taken, Tree, difference, restore, take};
+use substrate_snapshots::{
+    Kind, Limits, RestoreError, Store, Taken, Tree, difference, restore, take,
+};
 
 struct Project {
     directory: tempfile::TempDir,
