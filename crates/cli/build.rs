@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The crates that the shim links, below the top of the workspace.
-const LINKED: [&str; 8] = [
+const LINKED: [&str; 9] = [
     "shims",
     "crates/broker",
     "crates/command",
@@ -17,6 +17,7 @@ const LINKED: [&str; 8] = [
     "crates/policy",
     "crates/runtime",
     "crates/sys",
+    "crates/text",
     "crates/trace",
 ];
 

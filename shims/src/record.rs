@@ -46,7 +46,7 @@ pub fn span(
         span.agent_id = String::from_utf8_lossy(agent).into_owned();
     }
     span.cwd = cwd.to_owned();
-    span.cmd = substrate_trace::command_line(&argv);
+    span.cmd = substrate_text::command_line(&argv);
     span.argv = argv;
     span.place = Some("direct");
     span

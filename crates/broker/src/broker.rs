@@ -99,7 +99,7 @@ impl Request<'_> {
     fn text(&self) -> Option<String> {
         match self.input {
             Input::Line(text) => String::from_utf8(text.to_vec()).ok(),
-            Input::Argv(argv) => substrate_trace::command_line(argv).into_string().ok(),
+            Input::Argv(argv) => substrate_text::command_line(argv).into_string().ok(),
         }
     }
 }

@@ -238,7 +238,7 @@ impl StateFile {
 pub(crate) fn bytes_json(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => Value::String(text.to_owned()),
-        Err(_) => json!({"b64": substrate_trace::json::to_base64(bytes)}),
+        Err(_) => json!({"b64": substrate_text::base64::encode(bytes)}),
     }
 }
 
@@ -246,7 +246,7 @@ pub(crate) fn bytes_json(bytes: &[u8]) -> Value {
 pub(crate) fn json_bytes(value: &Value) -> Option<Vec<u8>> {
     match value {
         Value::String(text) => Some(text.clone().into_bytes()),
-        Value::Object(object) => substrate_trace::json::from_base64(object.get("b64")?.as_str()?),
+        Value::Object(object) => substrate_text::base64::decode(object.get("b64")?.as_str()?),
         _ => None,
     }
 }

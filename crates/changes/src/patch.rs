@@ -18,6 +18,7 @@ use crate::diff::{self, ChangeKind, DiffError, Found, OnProgress, base_of, host_
 use crate::entry::{Entry, NodeKind};
 use crate::pending::{Pending, Root};
 use crate::walk::Change;
+use substrate_text::{push_visible, size};
 
 /// Longer texts are only told by their size.
 const TEXT_LIMIT: u64 = 1 << 20;
@@ -96,25 +97,10 @@ impl Paint {
         if !self.visible {
             return out.write_all(text);
         }
-        for chunk in text.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                if c != '\t' && (c.is_control() || is_bidi(c)) {
-                    write!(out, "{}", c.escape_unicode())?;
-                } else {
-                    write!(out, "{c}")?;
-                }
-            }
-            for byte in chunk.invalid() {
-                write!(out, "\\x{byte:02x}")?;
-            }
-        }
-        Ok(())
+        let mut shown = String::with_capacity(text.len());
+        push_visible(text, &['\t'], &mut shown);
+        out.write_all(shown.as_bytes())
     }
-}
-
-/// Characters that change the order in which others are shown.
-fn is_bidi(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// How many names of each kind changed.
@@ -180,7 +166,7 @@ impl Totals {
         if self.is_empty() {
             return "no changes".to_owned();
         }
-        let mut text = format!("{} ({})", parts.join(", "), human(self.bytes));
+        let mut text = format!("{} ({})", parts.join(", "), size::human(self.bytes));
         if self.held > 0 {
             text.push_str(&format!(", {} outside what may be written", self.held));
         }
@@ -606,7 +592,7 @@ fn stat_line(found: &Found, told: &Told, paint: &Paint, out: &mut dyn Write) -> 
         Told::Nothing => {}
         Told::Sizes => {
             let size = |entry: Option<Entry>| entry.map_or(0, |e| e.size);
-            let (from, to) = (human(size(change.old)), human(size(change.new)));
+            let (from, to) = (size::human(size(change.old)), size::human(size(change.new)));
             write!(out, " | {from} -> {to}")?;
         }
     }
@@ -793,11 +779,11 @@ fn patch_plain(
 fn describe(body: &Body) -> String {
     match body {
         Body::None => "nothing".to_owned(),
-        Body::Text(text) => format!("text, {}", human(text.len() as u64)),
+        Body::Text(text) => format!("text, {}", size::human(text.len() as u64)),
         Body::Link(_) => "symlink".to_owned(),
-        Body::Binary(size) => format!("binary, {}", human(*size)),
-        Body::Large(size) => format!("large, {}", human(*size)),
-        Body::Unreadable(size) => format!("not readable, {}", human(*size)),
+        Body::Binary(size) => format!("binary, {}", size::human(*size)),
+        Body::Large(size) => format!("large, {}", size::human(*size)),
+        Body::Unreadable(size) => format!("not readable, {}", size::human(*size)),
     }
 }
 
@@ -872,21 +858,6 @@ fn quoted(name: &OsStr) -> Vec<u8> {
     }
     out.push(b'"');
     out
-}
-
-/// A number of bytes for people.
-pub fn human(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    match unit {
-        0 => format!("{bytes} B"),
-        _ => format!("{value:.1} {}", UNITS[unit]),
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use substrate_trace::json::{Json, from_base64};
+use substrate_text::base64;
 
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
@@ -18,7 +18,9 @@ enum Wire<'a> {
 fn write<S: Serializer>(bytes: &[u8], out: S) -> Result<S::Ok, S::Error> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Wire::Text(text.into()),
-        Err(_) => Wire::Base64 { b64: base64(bytes) },
+        Err(_) => Wire::Base64 {
+            b64: base64::encode(bytes),
+        },
     }
     .serialize(out)
 }
@@ -26,18 +28,8 @@ fn write<S: Serializer>(bytes: &[u8], out: S) -> Result<S::Ok, S::Error> {
 fn read<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<u8>, D::Error> {
     match Wire::deserialize(input)? {
         Wire::Text(text) => Ok(text.into_owned().into_bytes()),
-        Wire::Base64 { b64 } => from_base64(&b64).ok_or_else(|| D::Error::custom("bad base64")),
+        Wire::Base64 { b64 } => base64::decode(&b64).ok_or_else(|| D::Error::custom("bad base64")),
     }
-}
-
-/// The text inside `{"b64": "…"}` for bytes that are not UTF-8.
-fn base64(bytes: &[u8]) -> String {
-    let mut json = Json::new();
-    json.bytes(bytes);
-    let text = String::from_utf8(json.into_bytes()).unwrap_or_default();
-    text.trim_start_matches("{\"b64\":\"")
-        .trim_end_matches("\"}")
-        .to_owned()
 }
 
 /// One path.

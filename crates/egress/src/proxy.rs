@@ -1,6 +1,7 @@
 //! The user's own HTTP proxy, used for dialling on the host where the environment names one.
 
 use std::net::IpAddr;
+use substrate_text::base64;
 
 use super::routes::contains;
 use super::rules::Target;
@@ -171,7 +172,7 @@ fn parse(text: &str) -> Option<Proxy> {
     };
     let authority = super::http::parse_authority(place.as_bytes())?;
     let host = std::str::from_utf8(authority.host).ok()?.to_lowercase();
-    let authorization = user.map(|u| format!("Basic {}", base64(&unescape(u))));
+    let authorization = user.map(|u| format!("Basic {}", base64::encode(&unescape(u))));
     Some(Proxy {
         host,
         port: authority.port.unwrap_or(80),
@@ -194,19 +195,6 @@ fn unescape(text: &str) -> Vec<u8> {
                 out.push(bytes[at]);
                 at += 1;
             }
-        }
-    }
-    out
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::new();
-    for part in bytes.chunks(3) {
-        let word = part.iter().fold(0u32, |w, b| w << 8 | u32::from(*b)) << (8 * (3 - part.len()));
-        for i in 0..4 {
-            let letter = LETTERS[(word >> (18 - 6 * i)) as usize & 63];
-            out.push(if i <= part.len() { letter as char } else { '=' });
         }
     }
     out

@@ -18,12 +18,12 @@ use substrate_changes::patch::Paint;
 use substrate_policy::Reason;
 use substrate_sys::signals::{self, Signals};
 use substrate_sys::{process_group, terminal};
-use substrate_trace::{Answer, Approval, Event, SpanInfo, command_line};
+use substrate_text::{command_line, unusual, visible};
+use substrate_trace::{Answer, Approval, Event, SpanInfo};
 
 use crate::notice::Kind;
 use crate::preview::{Preview, Trial};
 use crate::session::Session;
-use crate::visible::{unusual, visible};
 
 /// The choices, in the order in which they are shown. The last one is chosen unless a person moves.
 const CHOICES: [(&str, Answer); 4] = [

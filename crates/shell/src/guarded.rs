@@ -20,9 +20,10 @@ use substrate_linux::guard::{ExecJudge, ExecVerdict, Program, ProgramStart, View
 use substrate_policy::settings::ExecRecord;
 use substrate_sys::process_info;
 use substrate_sys::real_path::real_path;
+use substrate_text::command_line;
 use substrate_trace::{
     Component, Event, Mode, Outcome, Redactor, Retention, RuleRef, SpanId, SpanInfo, Verdict,
-    Writer, command_line, denial,
+    Writer, denial,
 };
 
 use crate::approval;

@@ -22,5 +22,4 @@ mod settle;
 pub mod snapshot;
 pub mod standard_input;
 mod switches;
-pub mod visible;
 pub mod watch;

@@ -11,7 +11,8 @@ use substrate_command::{is_builtin, is_keyword};
 use substrate_policy::terms::Place;
 use substrate_runtime::supervise::{self, Ending, Program};
 use substrate_sys::environment;
-use substrate_trace::{Completion, Event, Mode, RuleRef, SpanInfo, command_line};
+use substrate_text::command_line;
+use substrate_trace::{Completion, Event, Mode, RuleRef, SpanInfo};
 
 use crate::approval;
 use crate::contained::{self, Contained};

@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         span.cwd = format!("/srv/project-{}", number % 17).into();
         span.argv = command.iter().map(Into::into).collect();
         span.argv.push(format!("--run={number}").into());
-        span.cmd = substrate_trace::command_line(&span.argv);
+        span.cmd = substrate_text::command_line(&span.argv);
         let done = Completion {
             exit: Some(i32::from(number % 10 == 3)),
             duration: Duration::from_micros(number % 1_000_000),

@@ -11,11 +11,11 @@ use crate::env::Environment;
 use crate::json::Json;
 use crate::redact::Redactor;
 use crate::shape::words;
-use crate::time::Utc;
 use crate::{
     Component, Enforced, Error, FsDiff, Key, Mode, NetAttempt, NetUse, Outcome, RuleRef, SessionId,
     SpanId, Verdict, WorldId,
 };
+use substrate_text::time::Utc;
 
 /// The longest line that is written or read, in bytes.
 pub const MAX_LINE: usize = 16 << 20;

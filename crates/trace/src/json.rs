@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use substrate_text::base64;
 
 /// JSON text in the making; keys and values are added in order.
 #[derive(Debug, Default)]
@@ -126,7 +127,7 @@ impl Json {
             Err(_) => {
                 self.open_object().key("b64");
                 self.out.push(b'"');
-                base64(value, &mut self.out);
+                base64::push(value, &mut self.out);
                 self.out.push(b'"');
                 self.close_object()
             }
@@ -216,66 +217,6 @@ pub fn escape(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes[done..]);
 }
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-fn base64(bytes: &[u8], out: &mut Vec<u8>) {
-    for chunk in bytes.chunks(3) {
-        let group = chunk
-            .iter()
-            .fold(0_u32, |n, &byte| n << 8 | u32::from(byte))
-            << (8 * (3 - chunk.len()));
-        for i in 0..4 {
-            out.push(if i <= chunk.len() {
-                ALPHABET[(group >> (18 - 6 * i) & 63) as usize]
-            } else {
-                b'='
-            });
-        }
-    }
-}
-
-/// The `b64` text for some bytes.
-pub fn to_base64(bytes: &[u8]) -> String {
-    let mut out = Vec::new();
-    base64(bytes, &mut out);
-    String::from_utf8(out).unwrap_or_default()
-}
-
-/// The bytes that a `b64` text stands for; `None` if it is not padded standard base64.
-pub fn from_base64(text: &str) -> Option<Vec<u8>> {
-    let text = text.as_bytes();
-    if !text.len().is_multiple_of(4) {
-        return None;
-    }
-    let mut out = Vec::with_capacity(text.len() / 4 * 3);
-    let groups = text.len() / 4;
-    for (number, chunk) in text.chunks(4).enumerate() {
-        let padding = chunk.iter().rev().take_while(|&&byte| byte == b'=').count();
-        if padding > 2 || padding > 0 && number + 1 != groups {
-            return None;
-        }
-        let mut group = 0_u32;
-        for &byte in &chunk[..4 - padding] {
-            let value = match byte {
-                b'A'..=b'Z' => byte - b'A',
-                b'a'..=b'z' => byte - b'a' + 26,
-                b'0'..=b'9' => byte - b'0' + 52,
-                b'+' => 62,
-                b'/' => 63,
-                _ => return None,
-            };
-            group = group << 6 | u32::from(value);
-        }
-        group <<= 6 * padding;
-        // Bits that padding leaves over must be zero: one text for one value.
-        if group & ((1 << (8 * padding)) - 1) != 0 {
-            return None;
-        }
-        out.extend_from_slice(&group.to_be_bytes()[1..4 - padding]);
-    }
-    Some(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -312,29 +253,13 @@ mod tests {
         );
     }
 
-    #[test]
-    fn base64_is_the_standard_one() {
-        for (bytes, text) in [
-            (&b"\xff"[..], "/w=="),
-            (b"\xff\xfe", "//4="),
-            (b"\xff\xfea", "//5h"),
-            (b"\xff\xfeab", "//5hYg=="),
-        ] {
-            assert_eq!(encoded(bytes), format!(r#"{{"b64":"{text}"}}"#));
-            assert_eq!(from_base64(text).unwrap(), bytes);
-        }
-        for bad in ["/", "/w=", "/w==/w==", "/x==", "====", "/w=w", "é==="] {
-            assert_eq!(from_base64(bad), None, "{bad}");
-        }
-    }
-
     proptest! {
         #[test]
         fn every_byte_string_comes_back_exactly(bytes: Vec<u8>) {
             let value: serde_json::Value = serde_json::from_str(&encoded(&bytes)).unwrap();
             let back = match &value {
                 serde_json::Value::String(text) => text.clone().into_bytes(),
-                other => from_base64(other["b64"].as_str().unwrap()).unwrap(),
+                other => base64::decode(other["b64"].as_str().unwrap()).unwrap(),
             };
             prop_assert_eq!(back, bytes);
         }

@@ -12,13 +12,11 @@ mod glob;
 mod id;
 pub mod json;
 mod key;
-mod quote;
 #[cfg(feature = "read")]
 pub mod read;
 mod redact;
 mod rotate;
 mod shape;
-mod time;
 mod writer;
 
 pub use digest::sha256_hex;
@@ -31,7 +29,6 @@ pub use event::{
 pub use files::effective_user;
 pub use id::{IdError, PARENT_SPAN_VAR, ParentSpan, SessionId, SpanId, WorldId};
 pub use key::{Authenticity, Key};
-pub use quote::command_line;
 pub use redact::{MARK, Redactor};
 pub use rotate::prune;
 pub use shape::{

@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use substrate_text::visible_whole;
 
 use crate::json::Json;
 
@@ -244,7 +246,7 @@ pub struct RuleRef {
 /// has no line.
 impl fmt::Display for RuleRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&visible(&self.file.to_string_lossy()))?;
+        f.write_str(&visible_whole(self.file.as_os_str().as_bytes()))?;
         match self.line {
             0 => Ok(()),
             line => write!(f, ":{line}"),
@@ -273,30 +275,23 @@ impl RuleRef {
 /// `denied by policy 'default' (sudo *, policies/default.yaml:31): no privileges`.
 pub fn denial(policy_id: &str, rule: Option<&RuleRef>, reason: &str) -> String {
     let own = rule.and_then(|rule| rule.policy.as_deref());
-    let mut text = format!("denied by policy '{}'", visible(own.unwrap_or(policy_id)));
+    let mut text = format!(
+        "denied by policy '{}'",
+        visible_whole(own.unwrap_or(policy_id).as_bytes())
+    );
     match rule {
         Some(rule) if rule.pattern.is_empty() => text.push_str(&format!(" ({rule})")),
-        Some(rule) => text.push_str(&format!(" ({}, {rule})", visible(&rule.pattern))),
+        Some(rule) => text.push_str(&format!(
+            " ({}, {rule})",
+            visible_whole(rule.pattern.as_bytes())
+        )),
         None => {}
     }
     if !reason.is_empty() {
         text.push_str(": ");
-        text.push_str(&visible(reason));
+        text.push_str(&visible_whole(reason.as_bytes()));
     }
     text
-}
-
-/// Text for a terminal: control characters, which could steer it, are spelled out.
-fn visible(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            let (plain, spelled) = match c.is_control() {
-                true => (None, Some(c.escape_default())),
-                false => (Some(c), None),
-            };
-            plain.into_iter().chain(spelled.into_iter().flatten())
-        })
-        .collect()
 }
 
 /// What a command exchanged with one host and port.

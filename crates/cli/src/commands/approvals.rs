@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use substrate_broker::approvals::{Approved, DEFAULT_SECONDS, Grant};
 use substrate_broker::{Answer, BrokerError, Input, Lasting, Origin, Request};
 use substrate_shell::session::working_directory;
-use substrate_shell::visible::{unusual, visible};
 use substrate_sys::environment;
+use substrate_text::{unusual, visible};
 
 use crate::args::{ApprovalsCommand, GrantArgs};
 use crate::authority::{self, Needs};
@@ -56,8 +56,8 @@ fn row(grant: &Grant) -> Value {
         "directory": grant.directory.display().to_string(),
         "policy": grant.policy_id,
         "policy_sha256": grant.policy_sha256,
-        "given": when::utc(grant.given),
-        "expires": grant.expires.map(when::utc),
+        "given": substrate_text::time::to_the_minute(grant.given),
+        "expires": grant.expires.map(substrate_text::time::to_the_minute),
         "session": grant.session.as_ref().map(|process| process.pid),
     })
 }
@@ -65,7 +65,7 @@ fn row(grant: &Grant) -> Value {
 fn line(grant: &Grant) -> String {
     let until = match (&grant.session, grant.expires) {
         (Some(process), _) => format!("until process {} ends", process.pid),
-        (None, Some(end)) => format!("until {}", when::utc(end)),
+        (None, Some(end)) => format!("until {}", substrate_text::time::to_the_minute(end)),
         (None, None) => "until revoked".to_owned(),
     };
     let exactly = match grant.what {

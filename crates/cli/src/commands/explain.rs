@@ -13,6 +13,7 @@ use substrate_command::{Effect, Invocation, Object};
 use substrate_policy::{Judgement, Reason};
 use substrate_shell::session::working_directory;
 use substrate_sys::environment;
+use substrate_text::visible;
 use substrate_trace::{RuleRef, Verdict};
 
 use crate::args::ExplainArgs;
@@ -138,7 +139,7 @@ fn write_problem(
 fn bytes(value: &Value) -> Option<Vec<u8>> {
     match value {
         Value::String(text) => Some(text.clone().into_bytes()),
-        Value::Object(object) => substrate_trace::json::from_base64(object.get("b64")?.as_str()?),
+        Value::Object(object) => substrate_text::base64::decode(object.get("b64")?.as_str()?),
         _ => None,
     }
 }
@@ -248,7 +249,7 @@ fn write_list<T>(
 fn write_bytes(bytes: &[u8], to: &mut Vec<u8>) -> std::io::Result<()> {
     match std::str::from_utf8(bytes) {
         Ok(text) => write(text, to),
-        Err(_) => write(&json!({"b64": substrate_trace::json::to_base64(bytes)}), to),
+        Err(_) => write(&json!({"b64": substrate_text::base64::encode(bytes)}), to),
     }
 }
 
@@ -435,25 +436,12 @@ fn reason_text(reason: &Reason, paint: &impl Fn(Verdict, &str) -> String) -> Str
     let why = rule
         .reason
         .as_deref()
-        .map(|why| format!(": {why}"))
+        .map(|why| format!(": {}", visible(why.as_bytes())))
         .unwrap_or_default();
     format!(
         "{} by {} `{}` ({rule}){why}",
         paint(reason.verdict, reason.verdict.as_str()),
         rule.list,
-        rule.pattern
+        visible(rule.pattern.as_bytes())
     )
-}
-
-fn visible(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes)
-        .chars()
-        .flat_map(|c| {
-            if c.is_control() {
-                c.escape_default().collect::<Vec<_>>()
-            } else {
-                vec![c]
-            }
-        })
-        .collect()
 }

@@ -9,8 +9,8 @@ use substrate_shell::isolation::Isolation;
 use substrate_shell::notice::{Kind, Notices};
 use substrate_shell::oneshot::{self, Job, shell_path};
 use substrate_shell::session::working_directory;
-use substrate_shell::visible::visible;
 use substrate_sys::environment;
+use substrate_text::visible;
 
 use crate::commands::{ask, world};
 use crate::failure::Failure;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use substrate_broker::{Broker, Evaluation, Input, Origin, Request};
-use substrate_trace::command_line;
+use substrate_text::command_line;
 use substrate_trace::read::{Filter, Order, Reader, Span};
 
 use crate::failure::Failure;

@@ -10,12 +10,12 @@ use substrate_broker::trust::{Standing, Trusted};
 use substrate_broker::{Broker, BrokerError, Choice, cache};
 use substrate_policy::Policy;
 use substrate_shell::session::working_directory;
-use substrate_shell::visible::visible;
 use substrate_sys::environment;
+use substrate_text::visible;
 
 use crate::args::ProfileCommand;
 use crate::authority::{self, Needs};
-use crate::commands::{ask, when};
+use crate::commands::ask;
 use crate::failure::Failure;
 use crate::out;
 
@@ -123,7 +123,7 @@ fn list(as_json: bool) -> Result<(), Failure> {
                 json!({
                     "path": entry.path.display().to_string(),
                     "policy": entry.policy,
-                    "since": when::utc(entry.since),
+                    "since": substrate_text::time::to_the_minute(entry.since),
                     "session": entry.session.as_ref().map(|process| process.pid),
                 })
             })
@@ -139,7 +139,7 @@ fn list(as_json: bool) -> Result<(), Failure> {
             .unwrap_or_default();
         text.push_str(&format!(
             "{}  {}  {}{until}\n",
-            when::utc(entry.since),
+            substrate_text::time::to_the_minute(entry.since),
             entry.policy,
             visible(entry.path.as_os_str().as_bytes())
         ));

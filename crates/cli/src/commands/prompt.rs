@@ -3,8 +3,8 @@
 use serde_json::json;
 use substrate_broker::{BrokerError, Input, Origin, Request};
 use substrate_shell::session::working_directory;
-use substrate_shell::visible::visible;
 use substrate_sys::environment;
+use substrate_text::visible;
 
 use crate::commands::ask;
 use crate::failure::Failure;

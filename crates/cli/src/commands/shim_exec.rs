@@ -19,7 +19,8 @@ use substrate_shell::oneshot::{self, DENIED, FAILED, Job};
 use substrate_shell::session::{Session, working_directory};
 use substrate_shim::{guard, record, start, tool};
 use substrate_sys::environment;
-use substrate_trace::{Component, Event, RuleRef, SpanId, SpanInfo, command_line};
+use substrate_text::command_line;
+use substrate_trace::{Component, Event, RuleRef, SpanId, SpanInfo};
 
 use crate::failure::Failure;
 use crate::shell_mode::{begin, ceilings};

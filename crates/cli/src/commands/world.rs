@@ -12,7 +12,7 @@ use substrate_changes::pending::Pending;
 use substrate_linux::{limits, probe};
 use substrate_runtime::supervise::Ending;
 use substrate_shell::progress::Meter;
-use substrate_shell::visible::visible;
+use substrate_text::visible;
 
 use crate::args::WorldCommand;
 use crate::commands::{ask, explore};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::keys;
 use crate::gate::Standing;
+use substrate_text::visible;
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,10 +74,10 @@ pub fn own(cwd: &Path, standing: &Standing, status: i32, root: bool, looks: Look
     };
     add(
         "1;34",
-        &visible(&short_directory(cwd, home_directory().as_deref())),
+        &visible(short_directory(cwd, home_directory().as_deref()).as_bytes()),
     );
     if let Some(branch) = git_branch(cwd) {
-        add("35", &format!(" {}", visible(&branch)));
+        add("35", &format!(" {}", visible(branch.as_bytes())));
     }
     if !standing.policy.is_empty() {
         let code = if standing.mode == "enforce" {
@@ -86,7 +87,7 @@ pub fn own(cwd: &Path, standing: &Standing, status: i32, root: bool, looks: Look
         };
         add(
             code,
-            &format!(" {}:{}", visible(&standing.policy), standing.mode),
+            &format!(" {}:{}", visible(standing.policy.as_bytes()), standing.mode),
         );
         if let Some(level) = &standing.level {
             let code = if level == "full" { "32" } else { "1;31" };
@@ -117,19 +118,6 @@ fn short_directory(cwd: &Path, home: Option<&Path>) -> String {
         Some(rest) => format!("~/{}", rest.display()),
         None => cwd.display().to_string(),
     }
-}
-
-/// Control characters in names must not reach the terminal.
-fn visible(text: &str) -> String {
-    text.chars()
-        .map(|character| {
-            if character.is_control() {
-                '?'
-            } else {
-                character
-            }
-        })
-        .collect()
 }
 
 /// The branch or commit that is checked out here, read from the files of git, which is not run.

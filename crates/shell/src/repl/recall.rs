@@ -9,7 +9,7 @@ use substrate_sys::flags;
 
 use super::{Next, Session, say};
 use crate::engine::quote;
-use crate::visible::visible;
+use substrate_text::visible;
 
 impl Session<'_, '_> {
     /// The line with `!!` and its like replaced, as the engine's own history has them.

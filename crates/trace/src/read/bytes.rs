@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 use crate::Level;
-use crate::json::from_base64;
+use substrate_text::base64;
 
 /// Bytes as they stand in JSON.
 pub(crate) struct Bytes(pub Vec<u8>);
@@ -36,8 +36,9 @@ impl<'de> Deserialize<'de> for Bytes {
                 while let Some(key) = map.next_key::<String>()? {
                     if key == "b64" {
                         let text: String = map.next_value()?;
-                        bytes =
-                            Some(from_base64(&text).ok_or_else(|| A::Error::custom("bad base64"))?);
+                        bytes = Some(
+                            base64::decode(&text).ok_or_else(|| A::Error::custom("bad base64"))?,
+                        );
                     } else {
                         map.next_value::<IgnoredAny>()?;
                     }

@@ -9,7 +9,7 @@ use memchr::memmem::{self, Finder};
 use super::span::Span;
 use crate::glob;
 use crate::json::escape;
-use crate::time::Utc;
+use substrate_text::time::Utc;
 
 /// How lines of our own writer begin; the time follows, then the type.
 const BEGIN: &[u8] = b"{\"v\":1,\"ts\":\"";

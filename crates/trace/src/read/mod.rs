@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-pub use crate::time::parse as parse_time;
+pub use substrate_text::time::parse as parse_time;
 
 use crate::Error;
 use crate::files::open_plain;

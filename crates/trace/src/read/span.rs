@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 
 use super::bytes::{Bytes, optional_bytes, path};
-use crate::time::parse;
 use crate::{Enforced, FsDiff, NetAttempt, NetUse, RuleRef};
+use substrate_text::time::parse;
 
 /// An event and the line it came from.
 #[derive(Debug, Clone)]

@@ -220,7 +220,7 @@ impl Replays<'_> {
     /// Says why a span was not run.
     fn stopped(&self, record: &Record, end: End, kind: Kind, why: &str) -> Result<End, Failure> {
         let id = &record.span.span_id;
-        let id = substrate_shell::visible::visible(id.as_bytes());
+        let id = substrate_text::visible(id.as_bytes());
         if self.args.json {
             let verdict = if end == End::Denied {
                 "denied"

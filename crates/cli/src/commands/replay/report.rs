@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use serde_json::{Value, json};
 use substrate_replay::{Outcome, Past};
-use substrate_shell::visible::visible;
+use substrate_text::visible;
 use substrate_trace::Stream;
 
 use crate::commands::trace::look::{self, Look, Tint};

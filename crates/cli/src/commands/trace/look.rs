@@ -4,8 +4,10 @@ use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::time::{Duration, SystemTime};
 
+use std::os::unix::ffi::OsStrExt;
 use substrate_shell::notice::Notices;
 use substrate_sys::{environment, terminal};
+use substrate_text::visible_whole;
 use substrate_trace::read::Span;
 use unicode_width::UnicodeWidthChar;
 
@@ -205,20 +207,9 @@ pub fn short(id: &str) -> &str {
     id.get(id.len().saturating_sub(SHORT)..).unwrap_or(id)
 }
 
-/// Text that cannot steer a terminal: controls and what reverses the writing direction are
-/// spelled out.
+/// Text that cannot steer a terminal.
 pub fn clean(text: &OsStr) -> String {
-    let mut shown = String::new();
-    for c in text.to_string_lossy().chars() {
-        match c {
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                shown.extend(c.escape_unicode());
-            }
-            _ if c.is_control() => shown.extend(c.escape_default()),
-            _ => shown.push(c),
-        }
-    }
-    shown
+    visible_whole(text.as_bytes())
 }
 
 /// The command of a span as one line; of a refused connection, what was refused.

@@ -7,8 +7,9 @@ const make = (name, className, text) => {
   return element;
 };
 
-// Controls and what turns the writing direction are spelled out, as on the terminal.
-const clean = (text) => text.replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
+// What a terminal would act on, hide or reorder is spelled out here too; a test compares the tables.
+const hidden = /[\u{0}-\u{1f}\u{7f}-\u{a0}\u{ad}\u{34f}\u{61c}\u{115f}-\u{1160}\u{1680}\u{17b4}-\u{17b5}\u{180b}-\u{180f}\u{2000}-\u{200f}\u{2028}-\u{202f}\u{205f}-\u{206f}\u{3000}\u{3164}\u{fe00}-\u{fe0f}\u{feff}\u{ffa0}\u{fff0}-\u{fffb}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
+const clean = (text) => text.replace(hidden,
   (c) => (c === "\n" ? "⏎\n" : "\\u{" + c.codePointAt(0).toString(16) + "}"));
 const text = (value) => {
   if (value === null || value === undefined) return "";

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use substrate_trace::json::to_base64;
+use substrate_text::base64;
 use substrate_trace::read::{Filter, Order, Reader, Record};
 use substrate_trace::sha256_hex;
 
@@ -147,7 +147,7 @@ fn source(text: &str) -> String {
         .step_by(2)
         .filter_map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok())
         .collect();
-    format!("sha256-{}", to_base64(&bytes))
+    format!("sha256-{}", base64::encode(&bytes))
 }
 
 /// Replaces the file; only its owner can read it.
@@ -194,6 +194,18 @@ fn open(path: &Path) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_page_spells_out_what_a_terminal_does() {
+        let class: String = substrate_text::HIDDEN
+            .iter()
+            .map(|(from, to)| match from == to {
+                true => format!("\\u{{{from:x}}}"),
+                false => format!("\\u{{{from:x}}}-\\u{{{to:x}}}"),
+            })
+            .collect();
+        assert!(SCRIPT.contains(&format!("/[{class}]/gu")), "{class}");
+    }
 
     #[test]
     fn a_command_cannot_leave_the_data() {

@@ -1,11 +1,11 @@
-//! RFC 3339 in UTC with milliseconds: the only form in which the trace writes time.
+//! Moments in UTC: RFC 3339 with milliseconds as the trace writes them, and to the minute for people.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A moment that formats as `2026-03-01T12:34:56.789Z`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Utc(pub SystemTime);
+pub struct Utc(pub SystemTime);
 
 impl fmt::Display for Utc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -31,6 +31,17 @@ impl fmt::Display for Utc {
     }
 }
 
+/// A moment in UTC, to the minute.
+pub fn to_the_minute(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}Z",
+        rest / 3600,
+        rest / 60 % 60
+    )
+}
+
 /// Year, month and day of a day since 1970-01-01. Years start in March here, so that
 /// the leap day is the last day of one; 400 years repeat exactly.
 fn civil(days: u64) -> (u64, u64, u64) {
@@ -52,7 +63,6 @@ fn civil(days: u64) -> (u64, u64, u64) {
 }
 
 /// Understands RFC 3339 with any offset and fraction; `None` for anything else.
-#[cfg(feature = "read")]
 pub fn parse(text: &str) -> Option<SystemTime> {
     let (date, rest) = text.split_at_checked(10)?;
     let (time, rest) = rest.strip_prefix(['T', 't', ' '])?.split_at_checked(8)?;
@@ -84,7 +94,6 @@ pub fn parse(text: &str) -> Option<SystemTime> {
     Some(UNIX_EPOCH + std::time::Duration::new(seconds, nanos))
 }
 
-#[cfg(feature = "read")]
 fn numbers<const N: usize>(text: &str, separator: char) -> Option<[u64; N]> {
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     let parts: Option<Vec<u64>> = text
@@ -95,7 +104,6 @@ fn numbers<const N: usize>(text: &str, separator: char) -> Option<[u64; N]> {
 }
 
 /// The inverse of [`civil`].
-#[cfg(feature = "read")]
 fn days(year: u64, month: u64, day: u64) -> u64 {
     let year = year - u64::from(month <= 2);
     let era = year / 400;
@@ -112,6 +120,12 @@ mod tests {
     use std::time::Duration;
 
     #[test]
+    fn minutes() {
+        assert_eq!(to_the_minute(0), "1970-01-01T00:00Z");
+        assert_eq!(to_the_minute(1_709_210_096), "2024-02-29T12:34Z");
+    }
+
+    #[test]
     fn known_moments() {
         for (millis, text) in [
             (0, "1970-01-01T00:00:00.000Z"),
@@ -126,7 +140,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "read")]
     #[test]
     fn text_and_back() {
         for day in (0..80_000).step_by(17) {

@@ -3,12 +3,24 @@
 /// Longer texts are cut in the middle; what is cut is counted.
 const SHOWN: usize = 4000;
 
-/// The text with everything made visible that a terminal would act on, hide or reorder.
+/// The text with everything made visible that a terminal would act on, hide or reorder; a long one is
+/// cut in the middle.
 pub fn visible(bytes: &[u8]) -> String {
-    let mut text = String::new();
+    shorten(visible_whole(bytes))
+}
+
+/// The same without a cut.
+pub fn visible_whole(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    push_visible(bytes, &[], &mut text);
+    text
+}
+
+/// Adds the text with everything made visible but these characters.
+pub fn push_visible(bytes: &[u8], kept: &[char], text: &mut String) {
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if is_hidden(c) {
+            if is_hidden(c) && !kept.contains(&c) {
                 text.extend(c.escape_default());
             } else {
                 text.push(c);
@@ -18,7 +30,6 @@ pub fn visible(bytes: &[u8]) -> String {
             text.push_str(&format!("\\x{byte:02x}"));
         }
     }
-    shorten(text)
 }
 
 fn shorten(text: String) -> String {
@@ -35,28 +46,37 @@ fn shorten(text: String) -> String {
     )
 }
 
-/// Characters that move the cursor, turn the direction of writing, join, or take no room.
+/// Characters that move the cursor, turn the direction of writing, join, look like a space or take no
+/// room: from and to.
+pub const HIDDEN: [(u32, u32); 20] = [
+    (0x0, 0x1F),
+    (0x7F, 0xA0),
+    (0xAD, 0xAD),
+    (0x34F, 0x34F),
+    (0x61C, 0x61C),
+    (0x115F, 0x1160),
+    (0x1680, 0x1680),
+    (0x17B4, 0x17B5),
+    (0x180B, 0x180F),
+    (0x2000, 0x200F),
+    (0x2028, 0x202F),
+    (0x205F, 0x206F),
+    (0x3000, 0x3000),
+    (0x3164, 0x3164),
+    (0xFE00, 0xFE0F),
+    (0xFEFF, 0xFEFF),
+    (0xFFA0, 0xFFA0),
+    (0xFFF0, 0xFFFB),
+    (0x1D173, 0x1D17A),
+    (0xE0000, 0xE0FFF),
+];
+
 fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            u32::from(c),
-            0xAD | 0x34F
-                | 0x61C
-                | 0x115F..=0x1160
-                | 0x17B4..=0x17B5
-                | 0x180B..=0x180F
-                | 0x200B..=0x200F
-                | 0x2028..=0x202E
-                | 0x2060..=0x206F
-                | 0x3164
-                | 0xFE00..=0xFE0F
-                | 0xFEFF
-                | 0xFFA0
-                | 0xFFF0..=0xFFFB
-                | 0x1D173..=0x1D17A
-                | 0xE0000..=0xE0FFF
-        )
-        || (c != ' ' && c.is_whitespace())
+    let code = u32::from(c);
+    c != ' '
+        && HIDDEN
+            .iter()
+            .any(|(from, to)| (*from..=*to).contains(&code))
 }
 
 /// A warning when characters stand among the text that may look like others: those that are not ASCII.
@@ -100,6 +120,16 @@ mod tests {
         assert_eq!(visible(b"a\xff"), "a\\xff");
         let all: Vec<u8> = (0..=255).collect();
         assert!(visible(&all).chars().all(|c| !c.is_control()));
+    }
+
+    #[test]
+    fn controls_and_spaces_are_all_in_the_table() {
+        for c in (0..=0x10FFFF).filter_map(char::from_u32) {
+            assert!(
+                c == ' ' || is_hidden(c) || !(c.is_control() || c.is_whitespace()),
+                "{c:?}"
+            );
+        }
     }
 
     #[test]

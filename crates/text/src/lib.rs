@@ -1,0 +1,10 @@
+//! Bytes of strangers as text that cannot pretend; quoting, base64, times and sizes, one of each.
+
+pub mod base64;
+pub mod quote;
+pub mod size;
+pub mod time;
+mod visible;
+
+pub use quote::command_line;
+pub use visible::{HIDDEN, push_visible, unusual, visible, visible_whole};
