@@ -16,21 +16,20 @@ use substrate_sys::memfd;
 use substrate_trace::{Completion, Enforced, Event, PARENT_SPAN_VAR, SpanInfo};
 use substrate_world::backend::Tap;
 
-use crate::approval;
-use crate::contained::{self, Contained};
 use crate::gate::{
     Borrowed, Decision, Gate, Hint, Names, Outcome, Recall, Standing, Submission, Verdict,
 };
-use crate::notice::{Announcer, Kind};
-use crate::oneshot::{self, DENIED, FAILED};
 use crate::past;
-use crate::preview::{self, Preview, Trial};
-use crate::recording::{self, Recording};
-use crate::session::Session;
 use crate::session_world::Quarters;
-use crate::settle;
-use crate::snapshot::Before;
-use crate::watch::Watch;
+use substrate_executor::contained::{self, Contained};
+use substrate_executor::notice::{Announcer, Kind};
+use substrate_executor::oneshot::{self, DENIED, FAILED};
+use substrate_executor::preview::{self, Preview, Trial};
+use substrate_executor::recording::{self, Recording};
+use substrate_executor::session::Session;
+use substrate_executor::snapshot::Before;
+use substrate_executor::watch::Watch;
+use substrate_executor::{approval, settle};
 
 /// What Substrate's own commands do at the prompt.
 pub trait OwnCommands {

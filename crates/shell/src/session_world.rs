@@ -19,12 +19,12 @@ use substrate_sys::terminal::{self, Modes};
 use substrate_trace::{Enforced, Event, NetUse, SpanInfo, WorldEvent, WorldId};
 use substrate_world::backend::{ExecRequest, Stdio, WorldBackend, WorldError, WorldHandle};
 
-use crate::contained;
 use crate::engine::{Beside, Launched, Launcher, Start};
-use crate::guarded::{Questions, StartJudge};
-use crate::network::Teller;
-use crate::notice::{Kind, Notices};
-use crate::session::Session;
+use substrate_executor::contained;
+use substrate_executor::guarded::{Questions, StartJudge};
+use substrate_executor::network::Teller;
+use substrate_executor::notice::{Kind, Notices};
+use substrate_executor::session::Session;
 
 /// How the world of a prompt is called in lists of commands.
 const SHOWN: &str = "(session)";

@@ -12,11 +12,11 @@ use substrate_policy::terms::Place;
 use substrate_runtime::supervise::Ending;
 use substrate_trace::{Completion, Event, PARENT_SPAN_VAR, ParentSpan};
 
-use crate::approval;
-use crate::notice::Kind;
-use crate::oneshot::{self, FAILED, Job, shell_path};
 use crate::repl::is_complete;
-use crate::session::Session;
+use substrate_executor::approval;
+use substrate_executor::notice::Kind;
+use substrate_executor::oneshot::{self, FAILED, Job, shell_path};
+use substrate_executor::session::Session;
 
 /// Runs what comes on standard input until its end, or until the shell exits.
 pub fn run(session: &Session, options: &[OsString], parameters: &[OsString], cwd: &Path) -> Ending {

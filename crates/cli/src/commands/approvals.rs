@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use serde_json::{Value, json};
 use substrate_broker::approvals::{Approved, DEFAULT_SECONDS, Grant};
 use substrate_broker::{Answer, BrokerError, Input, Lasting, Origin, Request};
-use substrate_shell::session::working_directory;
+use substrate_executor::session::working_directory;
 use substrate_sys::environment;
 use substrate_text::{unusual, visible};
 

@@ -9,8 +9,8 @@ use dialoguer::{Confirm, Input, Select};
 use substrate_broker::env::SUBSTRATE_HOME;
 use substrate_broker::person::Watch;
 use substrate_broker::{Broker, BrokerError, Home, enclosure};
-use substrate_shell::approval::{KeysFrom, word_prompt};
-use substrate_shell::session::working_directory;
+use substrate_executor::approval::{KeysFrom, word_prompt};
+use substrate_executor::session::working_directory;
 use substrate_sys::{environment, terminal};
 
 use crate::failure::Failure;

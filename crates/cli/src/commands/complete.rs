@@ -4,8 +4,8 @@ use std::ffi::OsString;
 
 use clap::{Arg, Command, CommandFactory};
 use substrate_changes::pending::Pending;
+use substrate_executor::session::Session;
 use substrate_policy::compile;
-use substrate_shell::session::Session;
 use substrate_trace::read::{Filter, Order, Reader};
 
 use crate::args::Cli;

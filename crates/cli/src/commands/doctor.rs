@@ -5,9 +5,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 use substrate_broker::choice::FLOOR;
 use substrate_broker::{BrokerError, enclosure, person, project};
+use substrate_executor::oneshot::shell_path;
+use substrate_executor::session::working_directory;
 use substrate_linux::{netprobe, probe};
-use substrate_shell::oneshot::shell_path;
-use substrate_shell::session::working_directory;
 use substrate_sys::environment;
 use substrate_trace::Level;
 

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use serde_json::{Value, json};
 use substrate_broker::choice::{self, Choice};
 use substrate_broker::{Broker, BrokerError, cache};
+use substrate_executor::session::working_directory;
 use substrate_policy::{Policy, compile, tools};
-use substrate_shell::session::working_directory;
 use substrate_sys::environment;
 
 use crate::args::{PolicyCommand, SchemaName};

@@ -8,8 +8,8 @@ use substrate_broker::profile::{self, Profile};
 use substrate_broker::state_file::now;
 use substrate_broker::trust::{Standing, Trusted};
 use substrate_broker::{Broker, BrokerError, Choice, cache};
+use substrate_executor::session::working_directory;
 use substrate_policy::Policy;
-use substrate_shell::session::working_directory;
 use substrate_sys::environment;
 use substrate_text::visible;
 

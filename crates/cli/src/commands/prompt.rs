@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use substrate_broker::{BrokerError, Input, Origin, Request};
-use substrate_shell::session::working_directory;
+use substrate_executor::session::working_directory;
 use substrate_sys::environment;
 use substrate_text::visible;
 

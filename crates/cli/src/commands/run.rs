@@ -5,11 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use substrate_broker::BrokerError;
+use substrate_executor::isolation::Isolation;
+use substrate_executor::notice::{Kind, Notices};
+use substrate_executor::oneshot::{self, Job};
+use substrate_executor::session::working_directory;
 use substrate_runtime::supervise::Ending;
-use substrate_shell::isolation::Isolation;
-use substrate_shell::notice::{Kind, Notices};
-use substrate_shell::oneshot::{self, Job};
-use substrate_shell::session::working_directory;
 use substrate_sys::environment;
 
 use crate::args::RunArgs;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use substrate_broker::{BrokerError, Moment};
-use substrate_shell::session::working_directory;
+use substrate_executor::session::working_directory;
 use substrate_sys::environment;
 use substrate_trace::Verdict;
 

@@ -6,8 +6,8 @@ use std::io::Seek;
 use std::os::fd::AsFd;
 
 use substrate_broker::Broker;
+use substrate_executor::recording;
 use substrate_replay::{Past, Warning};
-use substrate_shell::recording;
 use substrate_snapshots::Capture;
 use substrate_trace::{Enforced, Environment, Key, Via};
 

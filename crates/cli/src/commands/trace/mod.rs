@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use substrate_broker::env::SUBSTRATE_HOME;
 use substrate_broker::{BrokerError, Home, enclosure};
-use substrate_shell::notice::{Kind, Notices};
+use substrate_executor::notice::{Kind, Notices};
 use substrate_sys::environment;
 use substrate_trace::read::{Filter, FindError, Order, Reader, Record, Skipped, SpanEvents};
 

@@ -206,12 +206,7 @@ fn direct(
 }
 
 /// Builtins change the shell, not the machine; each leaves a span of its own under the line's.
-pub(crate) fn record_builtins(
-    session: &Session,
-    evaluation: &Evaluation,
-    line: &SpanInfo,
-    cwd: &Path,
-) {
+pub fn record_builtins(session: &Session, evaluation: &Evaluation, line: &SpanInfo, cwd: &Path) {
     for invocation in &evaluation.line.invocations {
         let name = invocation.argv.first().and_then(|word| word.value());
         if !name.is_some_and(is_builtin) || !invocation.via.is_empty() {

@@ -55,7 +55,7 @@ pub fn settle(
 
 /// The same where the line may be tried first: what was tried and approved comes back, to be applied
 /// instead of being run.
-pub(crate) fn settle_trying(
+pub fn settle_trying(
     session: &Session,
     request: &Request<'_>,
     evaluation: &Evaluation,
@@ -66,7 +66,7 @@ pub(crate) fn settle_trying(
 }
 
 /// The same for a program that was started inside, by `parents`, the nearest first.
-pub(crate) fn settle_start(
+pub fn settle_start(
     session: &Session,
     request: &Request<'_>,
     evaluation: &Evaluation,
@@ -147,7 +147,7 @@ pub fn note_remembered(session: &Session, evaluation: &Evaluation, span: &SpanIn
 }
 
 /// Writes down what a person answered.
-pub(crate) fn record(
+pub fn record(
     session: &Session,
     span: &SpanInfo,
     answer: Answer,

@@ -135,7 +135,7 @@ struct Running {
 
 impl StartJudge {
     /// A judge for worlds in which writes are held back, or not.
-    pub(crate) fn new(
+    pub fn new(
         broker: Broker,
         notices: Notices,
         search_path: &OsStr,

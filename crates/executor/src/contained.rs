@@ -191,7 +191,7 @@ pub fn run(
 }
 
 /// An environment as names and values.
-pub(crate) fn variables(env: &[CString]) -> Vec<(OsString, OsString)> {
+pub fn variables(env: &[CString]) -> Vec<(OsString, OsString)> {
     let split = |entry: &CString| {
         let entry = entry.as_bytes();
         let at = entry.iter().position(|byte| *byte == b'=')?;
@@ -275,12 +275,7 @@ fn finish(
 }
 
 /// Says what a line that failed in a world may have missed there.
-pub(crate) fn tell_switches(
-    session: &Session,
-    evaluation: &Evaluation,
-    spec: &WorldSpec,
-    status: i32,
-) {
+pub fn tell_switches(session: &Session, evaluation: &Evaluation, spec: &WorldSpec, status: i32) {
     if status != 0 {
         for hint in switches::hints(&evaluation.line, spec) {
             session.notices.say(Kind::Info, &hint);
@@ -289,7 +284,7 @@ pub(crate) fn tell_switches(
 }
 
 /// Says which limits a world ran into.
-pub(crate) fn tell_limits(session: &Session, span: &SpanInfo, reached: &[&str]) {
+pub fn tell_limits(session: &Session, span: &SpanInfo, reached: &[&str]) {
     for limit in reached {
         let what = match *limit {
             "memory" => "memory, and the kernel ended a program that wanted more",
@@ -357,12 +352,7 @@ fn settle_result(session: &Session, job: &Contained<'_>, span: &SpanInfo, pendin
 
 /// What a session left in `$HOME` outside `fs.write`. Nobody is asked about every file that a shell
 /// leaves behind there: it is kept where the policy enforces, and is real where it only observes.
-pub(crate) fn settle_home(
-    session: &Session,
-    span: &SpanInfo,
-    spec: &WorldSpec,
-    mut pending: Pending,
-) {
+pub fn settle_home(session: &Session, span: &SpanInfo, spec: &WorldSpec, mut pending: Pending) {
     let totals = patch::totals(&pending, &mut |_| true);
     if totals.as_ref().is_ok_and(Totals::is_empty) {
         let _ = gc::discard(&mut pending);
