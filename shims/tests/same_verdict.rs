@@ -113,6 +113,7 @@ proptest! {
             world: None,
             home_variable: moved.then(|| OsString::from("/srv/other")),
             session_start: "/".into(),
+            caller: substrate_broker::Caller::own(),
         };
         let broker = Broker::open(home.clone(), options).unwrap();
         let policies = Policies::open(&home).unwrap_or_else(|_| panic!("the broker left no compiled policy"));
@@ -163,6 +164,7 @@ fn the_variable_home_takes_away_and_gives_nothing() {
         world: None,
         home_variable: None,
         session_start: "/".into(),
+        caller: substrate_broker::Caller::own(),
     };
     Broker::open(home.clone(), options).unwrap();
     let policies = Policies::open(&home).unwrap_or_else(|_| panic!("no compiled policy"));

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use substrate_command::{Line, Models, RedirectKind};
 use substrate_policy::{Facts, Reason, covers, pattern};
 
+use crate::caller::Caller;
 use crate::home::Home;
 use crate::process::Identity;
 use crate::state_file::{StateError, StateFile, bytes_json, json_bytes, now};
@@ -274,8 +275,9 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Whether grants cover every reason to ask; if so, those that do.
+/// Whether grants that count for this caller cover every reason to ask; if so, those that do.
 pub fn covering(
+    caller: &Caller,
     question: &Question,
     grants: &[Grant],
     line: &Line,
@@ -290,7 +292,10 @@ pub fn covering(
             .filter(|grant| {
                 grant.policy_id == question.policy_id
                     && grant.policy_sha256 == question.policy_sha256
-                    && grant.session.as_ref().is_none_or(Identity::encloses_us)
+                    && grant
+                        .session
+                        .as_ref()
+                        .is_none_or(|session| caller.is_below(session))
             })
             .find(|grant| match &grant.what {
                 Approved::Line(line) => text == Some(line) && within(facts.cwd(), &grant.directory),

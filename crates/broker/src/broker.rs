@@ -18,6 +18,7 @@ use substrate_policy::{Judgement, Policy, Reason, judge, unapproved};
 use substrate_trace::{Mode, Outcome, RuleRef, Verdict};
 
 use crate::approvals::{self, Approvals, Approved, Grant, Question};
+use crate::caller::Caller;
 use crate::choice::Choice;
 use crate::egress::Spent;
 use crate::error::BrokerError;
@@ -26,7 +27,7 @@ use crate::ground::{self, Ground, ProfileUse};
 use crate::home::{Home, bytes};
 use crate::moment::Moment;
 use crate::policies::{self, Held, Note, Policies, PolicyInfo, State, lock};
-use crate::process::{Identity, Stat};
+use crate::process::Identity;
 use crate::profile::{self, Profile};
 use crate::state_file::{StateError, now};
 use crate::trust::Trust;
@@ -47,6 +48,8 @@ pub struct Options {
     pub home_variable: Option<OsString>,
     /// Where the session started.
     pub session_start: PathBuf,
+    /// Who asks.
+    pub caller: Caller,
 }
 
 /// Who asks. A trusted profile replaces the policy in use only at a person's own prompt.
@@ -278,7 +281,7 @@ impl Broker {
         Self {
             shared: Arc::new(Shared {
                 approvals: Approvals::new(&home),
-                trust: Trust::new(&home),
+                trust: Trust::new(&home, options.caller.clone()),
                 home,
                 options,
                 policies,
@@ -720,6 +723,7 @@ impl Broker {
         match self.shared.approvals.list() {
             Ok(grants) if grants.is_empty() => None,
             Ok(grants) => approvals::covering(
+                self.caller(),
                 question,
                 &grants,
                 line,
@@ -783,14 +787,18 @@ impl Broker {
             .collect()
     }
 
-    /// The process whose life is the session: this one at its own prompt, else the leader of the
+    /// The process whose life is the session: the caller at its own prompt, else the leader of the
     /// terminal's session.
     pub fn session(&self) -> Option<Identity> {
-        if self.shared.own_prompt.load(Ordering::Relaxed) {
-            return Identity::of(std::process::id());
+        match self.shared.own_prompt.load(Ordering::Relaxed) {
+            true => self.caller().identity(),
+            false => self.caller().leader(),
         }
-        let leader = Stat::of("self")?.session;
-        Identity::of(leader).filter(Identity::encloses_us)
+    }
+
+    /// For whom it decides.
+    pub fn caller(&self) -> &Caller {
+        &self.shared.options.caller
     }
 
     /// Whether an allowed line runs in a world whose guard judges every start.

@@ -12,9 +12,8 @@ use substrate_sys::flags::{O_CLOEXEC, O_NOFOLLOW};
 use substrate_trace::RateLimit;
 
 use crate::broker::Broker;
-use crate::enclosure;
 use crate::home::Home;
-use crate::process::{Identity, Stat};
+use crate::process::Identity;
 
 /// The session's counters, opened when they are first needed.
 #[derive(Default)]
@@ -57,7 +56,9 @@ impl Broker {
         if let Some(cells) = opened.get() {
             return Ok(Cells::clone(cells));
         }
-        let process = session_process()
+        let process = self
+            .caller()
+            .session()
             .ok_or_else(|| io::Error::other("/proc does not tell about processes"))?;
         let cells = shared(self.home(), &process)?;
         Ok(Cells::clone(opened.get_or_init(|| cells)))
@@ -77,18 +78,6 @@ impl Broker {
             total: total.unwrap_or(u64::MAX),
         }))
     }
-}
-
-/// The process whose life is the session, as the kernel tells it: the leader of the terminal's
-/// session in which the outermost Substrate process above us runs. Neither a variable nor a
-/// `setsid` below that process leads to another one.
-fn session_process() -> Option<Identity> {
-    let outermost = enclosure::ancestors()
-        .last()
-        .map_or_else(std::process::id, |ancestor| ancestor.pid);
-    let leader = Stat::of(&outermost.to_string())?.session;
-    // A leader that is gone, or that another namespace hides, leaves the process to itself.
-    Identity::of(leader).or_else(|| Identity::of(outermost))
 }
 
 /// Opens the counters of a session; those of sessions that have ended are removed.
@@ -154,6 +143,7 @@ mod tests {
             world: None,
             home_variable: None,
             session_start: directory.to_owned(),
+            caller: crate::Caller::own(),
         };
         Broker::open(home, options).unwrap()
     }

@@ -1,5 +1,5 @@
-//! Whether a Substrate session encloses this process. The kernel is asked, not the environment,
-//! because the environment belongs to whoever is enclosed.
+//! Whether a Substrate session encloses a process. The kernel is asked, not the environment, because
+//! the environment belongs to whoever is enclosed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -7,20 +7,15 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use substrate_sys::marker::{self, Mark};
+use substrate_sys::marker::{self, Mark, WORLD_SOURCE};
 use substrate_trace::PARENT_SPAN_VAR;
 
+use crate::caller::Caller;
 use crate::env::SUBSTRATE_HOME;
 use crate::home::{Home, NoHome};
-use crate::process::{chain, read_whole};
+use crate::process::{chain_of, read_whole};
 
-/// Placed in every world; its presence cannot be undone from inside.
-pub const WORLD_MARKER: &str = "/run/substrate-world";
-
-/// The mount source of a world's `/dev` starts with this.
-const WORLD_SOURCE: &[u8] = b" substrate:wld_";
-
-/// A Substrate process above this one.
+/// A Substrate process above another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ancestor {
     /// Its process id.
@@ -33,19 +28,13 @@ pub struct Ancestor {
     pub home: Option<OsString>,
 }
 
-/// The Substrate processes above this one, nearest first.
-pub fn ancestors() -> Vec<Ancestor> {
+/// The Substrate processes above one, nearest first.
+pub(crate) fn ancestors(pid: u32) -> Vec<Ancestor> {
     let own = fs::read_link("/proc/self/exe").ok();
-    chain()
+    chain_of(pid)
         .filter(|pid| is_substrate(*pid, own.as_deref()))
         .map(ancestor)
         .collect()
-}
-
-/// Whether a session encloses this process: some ancestor is a Substrate process or was started by
-/// one, this is a world, or the mark of a session that we have lost sight of is on us.
-pub fn encloses() -> bool {
-    trace_of_a_session(marked()).is_some()
 }
 
 /// Whether we were marked before we marked ourselves.
@@ -58,60 +47,64 @@ pub fn mark() -> bool {
 }
 
 /// Whether somebody else has marked this process.
-pub fn marked() -> bool {
+pub(crate) fn marked() -> bool {
     let before = BEFORE.get().copied();
     before.unwrap_or_else(|| marker::get().map_or(true, |mark| mark.is_some()))
 }
 
-/// By what a session around us shows itself.
+/// By what a session around a process shows itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trace {
-    /// This process runs in a world.
+    /// The process runs in a world.
     World,
-    /// A Substrate process is above this one.
+    /// A Substrate process is above it.
     Ancestor(u32),
-    /// A process above this one, or this one, was started by Substrate.
+    /// A process above it, or it itself, was started by Substrate.
     Started(u32),
     /// The mark that everything below a session carries.
     Mark,
+    /// The process has ended, so that nothing can be said of it.
+    Gone,
 }
 
-/// Looks for a session around us. `marked` says whether we were marked before we marked ourselves.
-pub fn trace_of_a_session(marked: bool) -> Option<Trace> {
+/// Looks for a session around a process: some ancestor is a Substrate process or was started by one, it
+/// is in a world, or the mark of a session that we have lost sight of is on it.
+pub(crate) fn trace_of_a_session(caller: &Caller) -> Option<Trace> {
     let own = fs::read_link("/proc/self/exe").ok();
-    let above = || {
-        chain().find_map(|pid| {
-            if is_substrate(pid, own.as_deref()) {
-                Some(Trace::Ancestor(pid))
-            } else {
-                came_from_a_shim(pid).then_some(Trace::Started(pid))
-            }
-        })
+    let above = |pid| {
+        if is_substrate(pid, own.as_deref()) {
+            Some(Trace::Ancestor(pid))
+        } else {
+            came_from_a_shim(pid).then_some(Trace::Started(pid))
+        }
     };
-    if Path::new(WORLD_MARKER).exists() {
-        return Some(Trace::World);
-    }
-    above()
-        .or_else(|| marked.then_some(Trace::Mark))
-        .or_else(|| in_a_world().then_some(Trace::World))
+    let pid = caller.pid();
+    chain_of(pid)
+        .find_map(above)
+        .or_else(|| caller.is_marked().then_some(Trace::Mark))
+        .or_else(|| in_a_world(pid).then_some(Trace::World))
+        .or_else(|| came_from_a_shim(pid).then_some(Trace::Started(pid)))
 }
 
 /// Whether the mount table says so, which nobody inside can change.
-fn in_a_world() -> bool {
-    let table = read_whole("/proc/self/mountinfo").unwrap_or_default();
-    table
-        .windows(WORLD_SOURCE.len())
-        .any(|part| part == WORLD_SOURCE)
+fn in_a_world(pid: u32) -> bool {
+    let table = read_whole(&format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+    let mark = [b" ", WORLD_SOURCE.as_bytes(), b"wld_"].concat();
+    table.windows(mark.len()).any(|part| part == mark)
 }
 
-/// The home of whoever encloses us, or the one that our own environment names when nobody does. The
-/// outermost session chose its home freely, so its choice holds for all below.
-pub fn home(ancestors: &[Ancestor], own: Option<&OsStr>) -> Result<Home, NoHome> {
+/// The home of whoever encloses a process, or the one that its own environment names when nobody does.
+/// The outermost session chose its home freely, so its choice holds for all below.
+pub(crate) fn home(
+    caller: &Caller,
+    ancestors: &[Ancestor],
+    own: Option<&OsStr>,
+) -> Result<Home, NoHome> {
     match ancestors.last() {
         Some(outermost) => Home::find(outermost.home.as_deref(), || false),
-        // Nobody is above us who could not be seen: the mark is on whatever a session or a shim has
-        // started, and in every world.
-        None => Home::find(own, || marked() || Path::new(WORLD_MARKER).exists()),
+        // Nobody is above it who could not be seen: the mark is on whatever a session or a shim has
+        // started, worlds included.
+        None => Home::find(own, || caller.is_marked()),
     }
 }
 

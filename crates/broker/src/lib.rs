@@ -9,9 +9,12 @@ pub mod approvals;
 pub mod broker;
 #[cfg(feature = "load")]
 pub mod cache;
+#[cfg(feature = "load")]
+pub mod caller;
 pub mod choice;
 #[cfg(feature = "load")]
 pub mod egress;
+#[cfg(feature = "load")]
 pub mod enclosure;
 pub mod env;
 #[cfg(feature = "load")]
@@ -28,6 +31,7 @@ pub mod moment;
 pub mod person;
 #[cfg(feature = "load")]
 pub mod policies;
+#[cfg(feature = "load")]
 pub mod process;
 pub mod profile;
 pub mod project;
@@ -42,6 +46,8 @@ mod world_terms;
 pub use broker::{
     Answer, Broker, Evaluation, Explanation, Input, Lasting, Options, Origin, Request, Start, Terms,
 };
+#[cfg(feature = "load")]
+pub use caller::Caller;
 pub use choice::Choice;
 #[cfg(feature = "load")]
 pub use error::BrokerError;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use substrate_sys::{process_group, terminal};
-use substrate_trace::PARENT_SPAN_VAR;
 
-use crate::enclosure::{self, Trace};
-use crate::process::{Stat, chain, read_whole};
+use crate::caller::Caller;
+use crate::enclosure::Trace;
+use crate::process::{Stat, chain_of};
 
 /// Why nothing can be approved, trusted or changed from here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -30,29 +30,27 @@ fn how(trace: &Trace) -> String {
         Trace::World => "this is a world".to_owned(),
         Trace::Ancestor(pid) => format!("process {pid} above it is Substrate"),
         Trace::Started(pid) => format!("Substrate started process {pid}"),
+        Trace::Gone => "it has ended".to_owned(),
         Trace::Mark => {
             "it carries the mark of one: a real-time limit, see `ulimit -H -R`".to_owned()
         }
     }
 }
 
-/// What stands between this process and a person. `marked` says whether it was marked before it
-/// marked itself. The kernel is asked; only the absence of a terminal is told apart by opening it.
-pub fn barrier(marked: bool) -> Option<Barrier> {
-    barrier_of(enclosed(marked))
+/// What stands between a caller and a person. The kernel is asked; only the absence of a terminal is
+/// told apart by opening it. Ours is not the terminal of whoever asks through a socket.
+pub fn barrier(caller: &Caller) -> Option<Barrier> {
+    barrier_of(caller, caller.enclosure())
 }
 
-/// The same where it is known which session encloses this process, if one does.
-pub fn barrier_of(enclosed: Option<Trace>) -> Option<Barrier> {
-    enclosed.map(Barrier::Enclosed).or_else(no_terminal)
-}
-
-/// The session around this process, also one that only our own first environment tells of.
-pub fn enclosed(marked: bool) -> Option<Trace> {
-    enclosure::trace_of_a_session(marked).or_else(|| {
-        let environment = read_whole("/proc/self/environ").unwrap_or_default();
-        enclosure::find(&environment, PARENT_SPAN_VAR).map(|_| Trace::Started(std::process::id()))
-    })
+/// The same where it is known which session encloses the caller, if one does.
+pub fn barrier_of(caller: &Caller, enclosed: Option<Trace>) -> Option<Barrier> {
+    enclosed
+        .map(Barrier::Enclosed)
+        .or_else(|| match caller.is_own() {
+            true => no_terminal(),
+            false => Some(Barrier::NoTerminal),
+        })
 }
 
 /// Whether nobody can be asked on the terminal.
@@ -140,7 +138,7 @@ fn others_on_the_terminal(engine: u32) -> bool {
     let Some(own) = Stat::of("self").filter(|own| own.terminal != 0) else {
         return false;
     };
-    let mut known: Vec<u32> = chain().collect();
+    let mut known: Vec<u32> = chain_of(std::process::id()).collect();
     known.extend([std::process::id(), engine]);
     fs::read_dir("/proc")
         .into_iter()

@@ -58,13 +58,11 @@ pub fn read_whole(path: &str) -> std::io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// The processes above this one, nearest first.
-pub fn chain() -> impl Iterator<Item = u32> {
-    std::iter::successors(Some(std::os::unix::process::parent_id()), |pid| {
-        parent_of(*pid)
-    })
-    .take_while(|pid| *pid > 0)
-    .take(MAX_CHAIN)
+/// The processes above one, nearest first.
+pub fn chain_of(pid: u32) -> impl Iterator<Item = u32> {
+    std::iter::successors(parent_of(pid), |pid| parent_of(*pid))
+        .take_while(|pid| *pid > 0)
+        .take(MAX_CHAIN)
 }
 
 /// The parent of a process: as its descriptor tells it, else as it is written in `/proc`, which takes
@@ -100,14 +98,6 @@ impl Identity {
     pub fn is_alive(&self) -> bool {
         Identity::of(self.pid).is_some_and(|now| now == *self)
     }
-
-    /// Whether that process is this one or one above it.
-    pub fn encloses_us(&self) -> bool {
-        std::iter::once(std::process::id())
-            .chain(chain())
-            .any(|pid| pid == self.pid)
-            && self.is_alive()
-    }
 }
 
 fn boot() -> String {
@@ -120,6 +110,7 @@ fn boot() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::caller::Caller;
 
     #[test]
     fn a_name_may_hold_anything() {
@@ -140,10 +131,10 @@ mod tests {
     #[test]
     fn we_are_below_our_parent() {
         let parent = std::os::unix::process::parent_id();
-        assert_eq!(chain().next(), Some(parent));
-        assert!(Identity::of(parent).unwrap().encloses_us());
+        assert_eq!(chain_of(std::process::id()).next(), Some(parent));
+        assert!(Caller::own().is_below(&Identity::of(parent).unwrap()));
         let mut other = Identity::of(std::process::id()).unwrap();
         other.start += 1;
-        assert!(!other.is_alive() && !other.encloses_us());
+        assert!(!other.is_alive() && !Caller::own().is_below(&other));
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::caller::Caller;
 use crate::home::Home;
 use crate::process::Identity;
 use crate::state_file::{StateError, StateFile, bytes_json, json_bytes};
@@ -80,13 +81,15 @@ pub enum Standing {
 #[derive(Debug, Clone)]
 pub struct Trust {
     file: StateFile,
+    caller: Caller,
 }
 
 impl Trust {
-    /// Those of a home.
-    pub fn new(home: &Home) -> Self {
+    /// Those of a home that count for this caller.
+    pub fn new(home: &Home, caller: Caller) -> Self {
         Self {
             file: StateFile::new(home, "trust"),
+            caller,
         }
     }
 
@@ -135,7 +138,8 @@ impl Trust {
             .list()?
             .into_iter()
             .filter(|trusted| {
-                trusted.path == path && trusted.session.as_ref().is_none_or(Identity::encloses_us)
+                let session = trusted.session.as_ref();
+                trusted.path == path && session.is_none_or(|session| self.caller.is_below(session))
             })
             .collect();
         let same = |trusted: &Trusted| {

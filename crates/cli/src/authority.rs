@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 
-use substrate_broker::{enclosure, person};
+use substrate_broker::{Caller, person};
 
 use crate::commands::ask;
 use crate::failure::Failure;
@@ -35,10 +35,11 @@ pub fn require(needs: Needs) -> Result<(), Failure> {
             false => Err(Failure::Refused("nothing was changed".to_owned())),
         };
     }
-    let marked = enclosure::marked();
+    let caller = Caller::own();
     let barrier = match needs {
-        Needs::Person => person::barrier(marked),
-        Needs::Outside { yes } => person::enclosed(marked)
+        Needs::Person => person::barrier(&caller),
+        Needs::Outside { yes } => caller
+            .enclosure()
             .map(person::Barrier::Enclosed)
             .or_else(|| if yes { None } else { person::no_terminal() }),
     };
@@ -61,7 +62,7 @@ pub fn require(needs: Needs) -> Result<(), Failure> {
 /// Whether programs of the caller's choice, such as a pager or a browser, may be started: what runs
 /// below a session would start them past the policy.
 pub fn free() -> bool {
-    TYPED.get() || person::enclosed(enclosure::marked()).is_none()
+    TYPED.get() || Caller::own().enclosure().is_none()
 }
 
 /// Carries out what a person typed at a prompt of ours, with these variables of the shell behind it.

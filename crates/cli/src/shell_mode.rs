@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use substrate_broker::enclosure::Trace;
 use substrate_broker::env::{SUBSTRATE_HOME, SUBSTRATE_WORLD};
-use substrate_broker::{Broker, BrokerError, Choice, Home, Options, enclosure, person};
+use substrate_broker::{Broker, BrokerError, Caller, Choice, Home, Options, enclosure, person};
 use substrate_executor::notice::{Kind, Notices};
 use substrate_executor::oneshot::{self, Job};
 use substrate_executor::session::{Session, working_directory};
@@ -70,9 +70,7 @@ fn start(
     };
     let policy = parsed.policy.take();
     // A person who logs in must get a prompt; one below a session has that session's.
-    let enclosed = prompts
-        .then(|| person::enclosed(enclosure::marked()))
-        .flatten();
+    let enclosed = prompts.then(|| Caller::own().enclosure()).flatten();
     let broker = if prompts && policy.is_none() && enclosed.is_none() {
         open_for_a_person(parsed.require_approval, &env, &cwd, &notices)?
     } else {
@@ -144,7 +142,7 @@ const HUNG_UP: i32 = 129;
 /// The shell that a person types at.
 fn prompt(session: &Session, parsed: &ShellArgs, cwd: &Path, enclosed: Option<Trace>) -> Ending {
     // A prompt that the guarded side has opened is nobody's own.
-    if person::barrier_of(enclosed).is_none() {
+    if person::barrier_of(session.broker.caller(), enclosed).is_none() {
         session.broker.own_prompt();
     }
     // Before the terminal is taken over and any other thread runs: a world is a copy of what is here.
@@ -203,9 +201,11 @@ pub fn open_broker(
     env: &[CString],
     cwd: &Path,
 ) -> Result<Broker, Failure> {
-    let around = enclosure::ancestors();
-    let home =
-        enclosure::home(&around, variable(env, SUBSTRATE_HOME)).map_err(BrokerError::from)?;
+    let caller = Caller::own();
+    let around = caller.ancestors();
+    let home = caller
+        .home(&around, variable(env, SUBSTRATE_HOME))
+        .map_err(BrokerError::from)?;
     let choice = policy.map_or(Choice::Active, |policy| Choice::parse(&policy));
     let options = options(choice, ceilings(&around), require_approval, env, cwd);
     Ok(Broker::open(home, options)?)
@@ -244,6 +244,7 @@ fn options(
         world: variable(env, SUBSTRATE_WORLD).map(ToOwned::to_owned),
         home_variable: variable(env, "HOME").map(ToOwned::to_owned),
         session_start: cwd.to_owned(),
+        caller: Caller::own(),
     }
 }
 

@@ -39,8 +39,6 @@ pub struct Session {
     agent_id: String,
     umask: u32,
     warned: std::cell::Cell<bool>,
-    /// The mark of a session around this one was on us before we put ours there.
-    marked: bool,
 }
 
 impl Session {
@@ -62,6 +60,8 @@ impl Session {
                 |value| String::from_utf8_lossy(value).into_owned(),
             );
         let umask = substrate_sys::identity::umask();
+        // Everything that this session starts carries the mark from here on.
+        enclosure::mark();
         Self {
             broker,
             notices,
@@ -74,8 +74,6 @@ impl Session {
             agent_id,
             umask,
             warned: false.into(),
-            // Everything that this session starts carries the mark from here on.
-            marked: enclosure::mark(),
         }
     }
 
@@ -109,7 +107,7 @@ impl Session {
 
     /// What stands between this session and a person who could approve something.
     pub fn barrier(&self) -> Option<Barrier> {
-        person::barrier(self.marked)
+        person::barrier(self.broker.caller())
     }
 
     /// Tells the person and the trace what happened to the policies since the last line.

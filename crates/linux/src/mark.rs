@@ -7,8 +7,7 @@ use substrate_trace::WorldId;
 
 use crate::mountinfo::{self, Mount};
 
-/// The mount source of a world's `/dev` starts with this; its id follows.
-pub(crate) const MARK: &str = "substrate:";
+pub(crate) use substrate_sys::marker::WORLD_SOURCE as MARK;
 
 /// The world that these mounts belong to.
 pub fn world_of(mounts: &[Mount]) -> Option<WorldId> {

@@ -27,6 +27,7 @@ pub mod namespace;
 pub mod netlink;
 pub mod notify;
 pub mod openat2;
+pub mod peer;
 pub mod pidfd;
 pub mod poll;
 pub mod process_group;

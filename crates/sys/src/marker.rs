@@ -16,6 +16,10 @@ const SESSION: u64 = 0x5355_4253_5452_4154;
 /// only be lowered, so nobody passes for less enclosed than he is.
 const SHIM: u64 = SESSION + 1;
 
+/// The mount source of a world's `/dev` starts with this; the world's id follows. Nobody inside can make
+/// or take away such a mount.
+pub const WORLD_SOURCE: &str = "substrate:";
+
 /// Who has marked a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
@@ -47,6 +51,11 @@ pub fn get() -> io::Result<Option<Mark>> {
     limit(None).map(read)
 }
 
+/// By whom another process is marked.
+pub fn of(pid: u32) -> io::Result<Option<Mark>> {
+    limit_of(pid, None).map(read)
+}
+
 fn read(limit: libc::rlimit) -> Option<Mark> {
     match limit.rlim_max {
         libc::RLIM_INFINITY => None,
@@ -56,13 +65,24 @@ fn read(limit: libc::rlimit) -> Option<Mark> {
 }
 
 fn limit(new: Option<&libc::rlimit>) -> io::Result<libc::rlimit> {
+    limit_of(0, new)
+}
+
+fn limit_of(pid: u32, new: Option<&libc::rlimit>) -> io::Result<libc::rlimit> {
     let mut old = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: `new` is null or a limit that outlives the call, and `old` is writable.
-    let rc = unsafe { libc::prlimit(0, libc::RLIMIT_RTTIME as _, new, &raw mut old) };
+    let rc = unsafe {
+        libc::prlimit(
+            pid as libc::pid_t,
+            libc::RLIMIT_RTTIME as _,
+            new,
+            &raw mut old,
+        )
+    };
     if rc < 0 {
         Err(io::Error::last_os_error())
     } else {

@@ -49,6 +49,17 @@ pub fn kill(process: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether the process has not ended yet.
+pub fn is_alive(process: BorrowedFd<'_>) -> bool {
+    let mut poll = libc::pollfd {
+        fd: process.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: `poll` is one entry, writable for the call. The descriptor is readable after the end.
+    unsafe { libc::poll(&raw mut poll, 1, 0) == 0 }
+}
+
 /// Waits until a child has ended and buries it; one that is already buried is no error.
 pub fn wait(process: BorrowedFd<'_>) -> io::Result<()> {
     loop {

@@ -78,6 +78,7 @@ impl Place {
             world: None,
             home_variable: None,
             session_start: self.project(),
+            caller: substrate_broker::Caller::own(),
         }
     }
 }

@@ -8,7 +8,7 @@ use dialoguer::theme::SimpleTheme;
 use dialoguer::{Confirm, Input, Select};
 use substrate_broker::env::SUBSTRATE_HOME;
 use substrate_broker::person::Watch;
-use substrate_broker::{Broker, BrokerError, Home, enclosure};
+use substrate_broker::{Broker, BrokerError, Caller, Home};
 use substrate_executor::approval::{KeysFrom, word_prompt};
 use substrate_executor::session::working_directory;
 use substrate_sys::{environment, terminal};
@@ -26,7 +26,8 @@ pub fn broker(policy: Option<OsString>) -> Result<Broker, Failure> {
 /// Substrate's home, found without a policy: a broken one must not keep anybody from it.
 pub fn home() -> Result<Home, Failure> {
     let own = std::env::var_os(SUBSTRATE_HOME);
-    let home = enclosure::home(&enclosure::ancestors(), own.as_deref());
+    let caller = Caller::own();
+    let home = caller.home(&caller.ancestors(), own.as_deref());
     Ok(home.map_err(BrokerError::from)?)
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use substrate_broker::choice::FLOOR;
-use substrate_broker::{BrokerError, enclosure, person, project};
+use substrate_broker::{BrokerError, Caller, person, project};
 use substrate_executor::oneshot::shell_path;
 use substrate_executor::session::working_directory;
 use substrate_linux::{netprobe, probe};
@@ -166,7 +166,7 @@ fn checks() -> Result<Vec<Check>, Failure> {
     if person::programs_may_type() {
         add("terminals", State::Limited, "the kernel lets programs type into their terminal (dev.tty.legacy_tiocsti is not 0): answers are confirmed with a word where another program has it".to_owned());
     }
-    if enclosure::encloses() {
+    if Caller::own().enclosure().is_some() {
         add("session", State::Limited, "a Substrate session encloses this terminal: nothing can be approved or trusted from here".to_owned());
     }
     add(

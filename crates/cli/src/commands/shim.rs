@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use substrate_broker::choice::FLOOR;
-use substrate_broker::env::SUBSTRATE_HOME;
-use substrate_broker::{BrokerError, Choice, Home, cache, enclosure};
+use substrate_broker::{Choice, Home, cache};
 use substrate_shim::installed::{BINARY, FileId, SUBSTRATE, USER_HOME, id};
 use substrate_shim::tool::{self, is_shim};
 
 use crate::args::{Preset, ShimCommand, ShimShell};
 use crate::authority::{self, Needs};
+use crate::commands::ask;
 use crate::failure::Failure;
 use crate::out;
 
@@ -166,9 +166,7 @@ impl State {
 
 impl Farm {
     fn find() -> Result<Self, Failure> {
-        let variable = std::env::var_os(SUBSTRATE_HOME);
-        let home = enclosure::home(&enclosure::ancestors(), variable.as_deref())
-            .map_err(BrokerError::from)?;
+        let home = ask::home()?;
         Ok(Self {
             directory: home.shims(),
             home,

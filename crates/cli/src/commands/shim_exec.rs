@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use substrate_broker::env::{SHIM_BYPASS, SUBSTRATE_WORLD};
 use substrate_broker::{
-    Answer, Broker, BrokerError, Choice, Evaluation, Home, Input, Options, Origin, Request,
-    enclosure,
+    Answer, Broker, BrokerError, Caller, Choice, Evaluation, Home, Input, Options, Origin, Request,
 };
 use substrate_executor::approval;
 use substrate_executor::isolation::Isolation;
@@ -110,7 +109,8 @@ fn take_over(order: &Order, env: Vec<CString>, notices: Notices) -> Result<Endin
         isolate: false,
     };
 
-    let around = enclosure::ancestors();
+    let caller = Caller::own();
+    let around = caller.ancestors();
     let open = |home: Home| {
         Broker::open(
             home,
@@ -123,6 +123,7 @@ fn take_over(order: &Order, env: Vec<CString>, notices: Notices) -> Result<Endin
                 home_variable: environment::get(&env, "HOME")
                     .map(|value| OsStr::from_bytes(value).to_owned()),
                 session_start: cwd.clone(),
+                caller: caller.clone(),
             },
         )
     };
@@ -130,7 +131,7 @@ fn take_over(order: &Order, env: Vec<CString>, notices: Notices) -> Result<Endin
     let mut evaluation = broker.evaluate(&request);
     // A shim of another home is no way out of the session around it.
     if !around.is_empty() {
-        let session_home = enclosure::home(&around, None).map_err(BrokerError::from)?;
+        let session_home = caller.home(&around, None).map_err(BrokerError::from)?;
         if session_home.path != home.path {
             let theirs = open(session_home)?.evaluate(&request);
             if strictness(&theirs) > strictness(&evaluation) {

@@ -3,8 +3,7 @@
 use std::ffi::OsString;
 
 use serde_json::{Value, json};
-use substrate_broker::env::SUBSTRATE_HOME;
-use substrate_broker::{Broker, BrokerError, Evaluation, Home, enclosure};
+use substrate_broker::{Broker, Evaluation, Home};
 use substrate_trace::read::Reader;
 use substrate_trace::{Mode, RuleRef, Verdict};
 
@@ -59,9 +58,7 @@ struct Change {
 
 /// The trace of Substrate's home.
 pub fn reader() -> Result<(Home, Reader), Failure> {
-    let own = std::env::var_os(SUBSTRATE_HOME);
-    let home =
-        enclosure::home(&enclosure::ancestors(), own.as_deref()).map_err(BrokerError::from)?;
+    let home = ask::home()?;
     let reader = Reader::open(&home.path)?;
     Ok((home, reader))
 }

@@ -13,20 +13,17 @@ mod view;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use substrate_broker::env::SUBSTRATE_HOME;
-use substrate_broker::{BrokerError, Home, enclosure};
 use substrate_executor::notice::{Kind, Notices};
 use substrate_sys::environment;
 use substrate_trace::read::{Filter, FindError, Order, Reader, Record, Skipped, SpanEvents};
 
+use crate::commands::ask;
 use crate::failure::Failure;
 use crate::trace_args::{FilterArgs, TraceArgs, TraceCommand};
 
 /// Runs a subcommand of `trace`, or shows one span.
 pub fn run(args: TraceArgs) -> Result<(), Failure> {
-    let own = std::env::var_os(SUBSTRATE_HOME);
-    let home: Home =
-        enclosure::home(&enclosure::ancestors(), own.as_deref()).map_err(BrokerError::from)?;
+    let home = ask::home()?;
     let command = args.command.unwrap_or(match args.span {
         Some(span) => TraceCommand::Show {
             span,
