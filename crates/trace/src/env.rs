@@ -81,7 +81,7 @@ impl Environment {
                 mac.update(value.as_bytes());
                 mac.update(b"\0");
             }
-            hex(&mac.finish())
+            hex(&mac.finalize())
         });
         Self { stored, hash }
     }

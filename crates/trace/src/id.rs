@@ -1,13 +1,12 @@
 //! Ids of spans, sessions and worlds: a prefix and a UUIDv7, so that ids sort by time.
 
-use std::collections::hash_map::RandomState;
 use std::fmt;
-use std::hash::{BuildHasher, Hasher};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::digest::digit;
+use rustix::rand::GetRandomFlags;
+use uuid::{Builder, Uuid};
 
 /// The environment variable that carries a [`ParentSpan`] to nested commands.
 pub const PARENT_SPAN_VAR: &str = "SUBSTRATE_PARENT_SPAN";
@@ -15,8 +14,8 @@ pub const PARENT_SPAN_VAR: &str = "SUBSTRATE_PARENT_SPAN";
 /// Milliseconds and a 12-bit counter of the newest id of this process.
 static NEWEST: AtomicU64 = AtomicU64::new(0);
 
-/// Sixteen bytes of UUIDv7, greater than every id this process made before.
-fn uuid_v7() -> [u8; 16] {
+/// A UUIDv7 greater than every id this process made before.
+fn uuid_v7() -> Uuid {
     let since_epoch = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
@@ -28,59 +27,29 @@ fn uuid_v7() -> [u8; 16] {
     {
         stamp = next(before);
     }
-    // The kernel seeds RandomState once per thread; pid and time keep forked
-    // children, which inherit that seed, apart.
-    let mut hasher = RandomState::new().build_hasher();
-    hasher.write_u32(std::process::id());
-    hasher.write_u128(since_epoch.as_nanos());
-    hasher.write_u64(stamp);
-    let random = hasher.finish();
-
-    let mut id = [0; 16];
-    id[..6].copy_from_slice(&(stamp >> 12).to_be_bytes()[2..]);
-    id[6..8].copy_from_slice(&(0x7000 | (stamp & 0xfff) as u16).to_be_bytes());
-    id[8..].copy_from_slice(&(random >> 2 | 1 << 63).to_be_bytes());
-    id
+    let mut bytes = random();
+    // Twelve bits of counter come first, so that ids of one millisecond sort too.
+    bytes[..2].copy_from_slice(&((stamp & 0xfff) as u16).to_be_bytes());
+    Builder::from_unix_timestamp_millis(stamp >> 12, &bytes).into_uuid()
 }
 
-fn format_uuid(id: &[u8; 16], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let mut text = [b'-'; 36];
-    let places = (0..36).filter(|at| !matches!(at, 8 | 13 | 18 | 23));
-    for (nibble, at) in places.enumerate() {
-        let byte = id[nibble / 2];
-        text[at] = digit(if nibble % 2 == 0 {
-            byte >> 4
-        } else {
-            byte & 15
-        });
+/// Bytes that nobody can guess. A kernel that has none yet lets us wait; one that refuses leaves the time.
+fn random() -> [u8; 10] {
+    let mut bytes = [0; 10];
+    if rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty()) != Ok(bytes.len()) {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+        let nanos = since_epoch.unwrap_or_default().as_nanos();
+        let unlike = nanos ^ u128::from(std::process::id()) << 64;
+        bytes.copy_from_slice(&unlike.to_le_bytes()[..10]);
     }
-    f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+    bytes
 }
 
-fn parse_uuid(text: &str) -> Option<[u8; 16]> {
-    let text = text.as_bytes();
-    if text.len() != 36 {
-        return None;
-    }
-    let mut id = [0; 16];
-    let mut nibbles = 0;
-    for (i, &byte) in text.iter().enumerate() {
-        if matches!(i, 8 | 13 | 18 | 23) {
-            if byte != b'-' {
-                return None;
-            }
-            continue;
-        }
-        // Upper case is refused: one id has one spelling.
-        let value = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            _ => return None,
-        };
-        id[nibbles / 2] = id[nibbles / 2] << 4 | value;
-        nibbles += 1;
-    }
-    Some(id)
+/// Understands one spelling of an id: lower case, with hyphens.
+fn parse_uuid(text: &str) -> Option<Uuid> {
+    let id = Uuid::try_parse(text).ok()?;
+    let spelling = &mut Uuid::encode_buffer();
+    (id.hyphenated().encode_lower(spelling) == text).then_some(id)
 }
 
 /// A text that is not an id of the kind it was taken for.
@@ -102,7 +71,7 @@ macro_rules! id {
     ($name:ident, $prefix:literal, $what:literal) => {
         #[doc = concat!("Id of ", $what, ": `", $prefix, "` and a UUIDv7.")]
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name([u8; 16]);
+        pub struct $name(Uuid);
 
         impl $name {
             /// The text in front of the UUID.
@@ -116,7 +85,7 @@ macro_rules! id {
 
             /// Milliseconds since the epoch at which the id was made.
             pub fn millis(&self) -> u64 {
-                self.0[..6]
+                self.0.as_bytes()[..6]
                     .iter()
                     .fold(0, |n, &byte| n << 8 | u64::from(byte))
             }
@@ -125,7 +94,7 @@ macro_rules! id {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str($prefix)?;
-                format_uuid(&self.0, f)
+                fmt::Display::fmt(self.0.as_hyphenated(), f)
             }
         }
 

@@ -5,7 +5,9 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-use crate::digest::{Hmac, hex};
+use hmac_sha256::HMAC;
+
+use crate::digest::hex;
 use crate::files::open_private;
 use crate::{Error, SpanId};
 
@@ -82,8 +84,8 @@ impl Key {
     }
 
     /// Starts a keyed digest.
-    pub(crate) fn hmac(&self) -> Hmac {
-        Hmac::new(&self.0)
+    pub(crate) fn hmac(&self) -> HMAC {
+        HMAC::new(self.0)
     }
 
     /// Ends a line whose last member is an open `replay_context`: adds the digest of
@@ -123,7 +125,7 @@ impl Key {
         mac.update(purpose.as_bytes());
         mac.update(b"\0");
         mac.update(bytes);
-        hex(&mac.finish())
+        hex(&mac.finalize())
     }
 
     /// The digest of something that a command read or printed, from its SHA-256. Keyed, because
