@@ -29,7 +29,8 @@ pub enum Section {
 }
 
 impl Section {
-    const ALL: [Section; 7] = [
+    /// All of them.
+    pub const ALL: [Section; 7] = [
         Section::Stamp,
         Section::Settings,
         Section::Effects,

@@ -277,10 +277,10 @@ pub fn write_query(id: u16, name: &str, kind: u16) -> Vec<u8> {
 
 /// Whether a response answers this query of ours.
 pub fn answers(query: &[u8], response: &[u8]) -> bool {
-    let Some((_, end)) = read_plain_name(query, HEADER) else {
+    let end = read_plain_name(query, HEADER).map(|(_, end)| end + 4);
+    let Some(question) = end.and_then(|end| query.get(HEADER..end)) else {
         return false;
     };
-    let question = &query[HEADER..end + 4];
     response.len() >= HEADER + question.len()
         && response[..2] == query[..2]
         && response[2] & 0x80 != 0
