@@ -11,11 +11,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::control::{self, Kind, Message};
-use crate::pty;
 use crate::request::Mapped;
+use crate::{own_starts, pty};
 use substrate_sys::mask::Mask;
 use substrate_sys::mount::{self, Change};
-use substrate_sys::seccomp::{Filter, Pass};
+use substrate_sys::seccomp::Filter;
 use substrate_sys::{caps, landlock};
 
 /// A place where a step leaves a descriptor for a later one.
@@ -153,6 +153,8 @@ pub(crate) struct Birth<'a> {
     pub slots: &'a mut [Option<OwnedFd>],
     /// Its end of the control socket.
     pub control: RawFd,
+    /// Where the guard of its filter hears of the starts that are its own.
+    pub own_starts: Option<RawFd>,
     /// Something harmless for descriptors 0 to 2.
     pub null: RawFd,
     /// Descriptors to keep, in rising order.
@@ -230,10 +232,7 @@ pub(crate) fn live(birth: Birth<'_>) -> ! {
         ptmx: birth.ptmx,
         one_shot: birth.one_shot,
         owns_processes: birth.owns_processes,
-        pass: birth.steps.iter().find_map(|(step, _)| match step {
-            Step::Seccomp(filter) => filter.pass(),
-            _ => None,
-        }),
+        own_starts: birth.own_starts,
         running: [const { None }; MAX_RUNNING],
     })
 }
@@ -497,8 +496,8 @@ struct Keeper<'a> {
     ptmx: &'a CStr,
     one_shot: bool,
     owns_processes: bool,
-    /// What lets its own starts go by the guard: they were judged before they were asked for.
-    pass: Option<Pass>,
+    /// Where its guard hears of them: they were judged before they were asked for.
+    own_starts: Option<RawFd>,
     running: [Option<Running>; MAX_RUNNING],
 }
 
@@ -682,7 +681,7 @@ impl Keeper<'_> {
             fds: &received.fds,
             terminal: terminal.as_ref().map(AsRawFd::as_raw_fd),
             events: events.as_fd(),
-            pass: self.pass.unwrap_or_default(),
+            own_starts: self.own_starts,
             failed: None,
         };
         // The stack grows down from its end, which must be aligned.
@@ -719,7 +718,7 @@ struct Becoming<'a> {
     fds: &'a [Option<OwnedFd>; control::MAX_FDS],
     terminal: Option<RawFd>,
     events: BorrowedFd<'a>,
-    pass: Pass,
+    own_starts: Option<RawFd>,
     failed: Option<(Stage, i32)>,
 }
 
@@ -784,16 +783,13 @@ fn become_or_fail(this: &Becoming<'_>) -> (Stage, io::Error) {
             true => (c"/bin/sh", this.block.argv_for_sh()),
             false => (this.block.program(), this.block.argv()),
         };
-        // The kernel uses three arguments; the others are read by the world's own filter only.
-        let [one, two] = this.pass;
-        libc::syscall(
-            libc::SYS_execve,
-            program.as_ptr(),
-            argv,
-            this.block.env(),
-            one,
-            two,
-        );
+        // The last thing before the start itself, which waits for the guard's answer.
+        if let Some(guard) = this.own_starts
+            && let Err(error) = own_starts::announce(BorrowedFd::borrow_raw(guard))
+        {
+            return (Stage::Exec, error);
+        }
+        libc::execve(program.as_ptr(), argv, this.block.env());
         (Stage::Exec, io::Error::last_os_error())
     }
 }

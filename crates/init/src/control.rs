@@ -109,6 +109,19 @@ pub(crate) struct Received {
 
 /// Takes one message; `None` when the other side is gone.
 pub(crate) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Received>> {
+    receive_with(socket, 0)
+}
+
+/// Takes one message that is there already; `None` when there is none.
+pub(crate) fn receive_now(socket: BorrowedFd<'_>) -> io::Result<Option<Received>> {
+    match receive_with(socket, libc::MSG_DONTWAIT) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        other => other,
+    }
+}
+
+fn receive_with(socket: BorrowedFd<'_>, flags: i32) -> io::Result<Option<Received>> {
+    let flags = flags | libc::MSG_CMSG_CLOEXEC;
     #[repr(align(8))]
     struct Control([u8; 64 + 4 * MAX_FDS + 32]);
     let mut control = Control([0; 64 + 4 * MAX_FDS + 32]);
@@ -125,8 +138,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Received>> {
     message.msg_controllen = control.0.len() as _;
     let got = loop {
         // SAFETY: every pointer in `message` refers to a local that is alive and writable here.
-        let got =
-            unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+        let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
         if got >= 0 {
             break got as usize;
         }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 pub use crate::child::{Need, Parameter, Slot, Stage, Step};
 use crate::control::{self, Kind, Message};
 use crate::netplan::NetPlan;
+use crate::own_starts::OwnStarts;
 pub use crate::request::{MAX_COMMAND_FDS, Parts};
 use crate::{child, network_maker, request};
 use substrate_sys::namespace::{self, Namespaces, Side};
@@ -97,6 +98,7 @@ pub struct Init {
     pid: i32,
     pidfd: OwnedFd,
     control: OwnedFd,
+    own_starts: Option<OwnStarts>,
     next: AtomicU32,
     /// What it was made from, whose memory it shares: freed while it lives, each page of that would
     /// be copied first.
@@ -139,9 +141,15 @@ pub fn begin(plan: Plan) -> Result<Launching, LaunchError> {
         .open("/dev/null")
         .map_err(own("open /dev/null"))?;
     let mut keep: Vec<RawFd> = vec![theirs.as_raw_fd(), null.as_raw_fd()];
+    let (mut own_starts, mut announcing) = (None, None);
     for (step, _) in &plan.steps {
         match step {
             Step::WriteTo(fd, _) | Step::JoinNetwork(fd) => keep.push(fd.as_raw_fd()),
+            Step::Seccomp(filter) if filter.has_listener() => {
+                let pair = OwnStarts::pair().map_err(own("make a socket for the guard"))?;
+                keep.push(pair.1.as_raw_fd());
+                (own_starts, announcing) = (Some(pair.0), Some(pair.1));
+            }
             _ => {}
         }
     }
@@ -157,6 +165,7 @@ pub fn begin(plan: Plan) -> Result<Launching, LaunchError> {
             steps: &plan.steps,
             slots: &mut slots,
             control: theirs.as_raw_fd(),
+            own_starts: announcing.as_ref().map(AsRawFd::as_raw_fd),
             null: null.as_raw_fd(),
             keep: &keep,
             stack: &mut stack,
@@ -167,11 +176,12 @@ pub fn begin(plan: Plan) -> Result<Launching, LaunchError> {
         }),
         Side::Parent { pid, pidfd } => (pid, pidfd),
     };
-    drop(theirs);
+    drop((theirs, announcing));
     let mut init = Init {
         pid,
         pidfd,
         control,
+        own_starts,
         next: AtomicU32::new(1),
         _made_from: (Vec::new(), None),
     };
@@ -277,6 +287,11 @@ impl Init {
     /// Its process id on the host.
     pub fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// For the guard of its filter, once: which starts are its own.
+    pub fn take_own_starts(&mut self) -> Option<OwnStarts> {
+        self.own_starts.take()
     }
 
     /// Readable once it has ended.

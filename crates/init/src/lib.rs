@@ -5,5 +5,6 @@ mod control;
 pub mod launch;
 pub mod netplan;
 mod network_maker;
+pub mod own_starts;
 mod pty;
 mod request;

@@ -32,6 +32,9 @@ use substrate_changes::pending::{NewPending, Pending};
 use substrate_egress::network::{Network, NetworkMaker};
 use substrate_world::backend::{ExecRequest, WorldError};
 
+/// What is done when the filter is built, for messages.
+pub(crate) const FILTER: &str = "build the system call filter";
+
 /// Where control groups come from.
 #[derive(Debug, Clone, Default)]
 pub enum Groups {
@@ -379,7 +382,8 @@ fn build(
             ..seccomp::Options::default()
         },
     }
-    .steps();
+    .steps()
+    .map_err(own(FILTER))?;
     let gated = network.is_some();
     let mut opened = Ok(());
     let mut open = network.as_mut().map(|network| {
@@ -472,12 +476,8 @@ pub(crate) fn guard(
     let Some(judge) = purpose.judge.clone() else {
         return Ok(None);
     };
-    // It is contained, and every start of its own waits for the guard, which then never comes.
-    let doing = match launched.asked {
-        true => "guard the starts of the command, which had begun and was ended",
-        false => "guard program starts",
-    };
-    let own = |error| WorldError::Own(doing, error);
+    // The start of the command waits for the guard; without one it never becomes its program.
+    let own = |error| WorldError::Own("guard program starts", error);
     let listener = launched.listener.take();
     let listener = listener.ok_or_else(|| own(io::ErrorKind::NotFound.into()))?;
     let spec = purpose.spec;
@@ -488,7 +488,8 @@ pub(crate) fn guard(
         roots_change: spec.allow_userns,
     };
     enforced.exec = terms.word().to_owned();
-    Guard::start(id, listener, judge, terms)
+    let own_starts = launched.init.take_own_starts();
+    Guard::start(id, listener, own_starts, judge, terms)
         .map(Some)
         .map_err(own)
 }
@@ -683,8 +684,6 @@ pub(crate) struct Launched {
     pub streams: Vec<Stream>,
     /// The end of its filter at which program starts are judged.
     pub listener: Option<OwnedFd>,
-    /// The command that it is made for was asked for.
-    pub asked: bool,
 }
 
 pub(crate) fn launch_steps(
@@ -758,9 +757,7 @@ pub(crate) fn launch_steps(
             }
         }
     }
-    let first = meanwhile.first.as_ref();
     Ok(Launched {
-        asked: first.is_some_and(|first| matches!(first.asked, Some(Ok(_)))),
         init: launching.into_init(),
         streams,
         listener,

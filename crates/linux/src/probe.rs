@@ -282,7 +282,9 @@ fn world_row(
     let tried = match make::maps() {
         Ok(maps) => {
             let steps = recipe(layout, held, maps.by).steps();
-            attempt(all_kinds(), maps.lines, None, steps)
+            steps
+                .map_err(|error| (make::FILTER.to_owned(), error))
+                .and_then(|steps| attempt(all_kinds(), maps.lines, None, steps))
         }
         Err(error) => Err(("find out who we are".to_owned(), io::Error::other(error))),
     };
@@ -328,7 +330,8 @@ fn seccomp_rows() -> Vec<Row> {
         let filter = Filter::new(seccomp::Options {
             notify_exec,
             ..seccomp::Options::default()
-        });
+        })
+        .map_err(|error| (make::FILTER.to_owned(), error))?;
         for step in [Step::NoNewPrivs, Step::Seccomp(filter)] {
             steps.steps.push((step, Need::Required));
         }

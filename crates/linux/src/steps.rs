@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
 use std::fs;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -184,7 +185,7 @@ struct Filling {
 
 impl Recipe<'_> {
     /// The steps of the full level, in the only order that works.
-    pub fn steps(mut self) -> Steps {
+    pub fn steps(mut self) -> io::Result<Steps> {
         let mut steps = Steps::default();
         // Capabilities are enough for this, and an owner who writes the id maps does it meanwhile.
         let early = (self.maps == MapsBy::Owner).then(|| take_devices(&mut steps));
@@ -208,8 +209,8 @@ impl Recipe<'_> {
         self.fill_places(&mut steps, &taken);
         // The locks last, and in this order: what comes before needs capabilities, Landlock and
         // the filter need no_new_privs, and the filter refuses what Landlock's making needs.
-        self.lock(&mut steps);
-        steps
+        self.lock(&mut steps)?;
+        Ok(steps)
     }
 
     pub(crate) fn become_somebody(&self, steps: &mut Steps) {
@@ -551,7 +552,7 @@ impl Recipe<'_> {
         }
     }
 
-    fn lock(&self, steps: &mut Steps) {
+    fn lock(&self, steps: &mut Steps) -> io::Result<()> {
         for (resource, value) in &self.process_limits {
             let step = Step::Limit(*resource, *value);
             steps.add("limit processes", None, step);
@@ -563,12 +564,13 @@ impl Recipe<'_> {
             steps.add("restrict by Landlock", None, step);
         }
         steps.add("give up capabilities", None, Step::DropCaps);
-        let filter = Filter::new(self.filter);
+        let filter = Filter::new(self.filter)?;
         steps.add(
             "install the system call filter",
             None,
             Step::Seccomp(filter),
         );
+        Ok(())
     }
 
     fn handled(&self) -> Handled {

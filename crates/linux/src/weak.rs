@@ -153,7 +153,8 @@ fn build(
         refuse_internet: spec.net.isolate,
         notify_exec: purpose.judge.is_some(),
         refuse_setid: purpose.placement == Placement::Session,
-    });
+    })
+    .map_err(|error| WorldError::Own(make::FILTER, error))?;
     add(
         &mut steps,
         "install the system call filter",

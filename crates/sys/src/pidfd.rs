@@ -49,15 +49,20 @@ pub fn kill(process: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the process has not ended yet.
+/// Whether a process has not ended yet. As long as it has not, its number is its own.
 pub fn is_alive(process: BorrowedFd<'_>) -> bool {
-    let mut poll = libc::pollfd {
+    let mut entry = libc::pollfd {
         fd: process.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: `poll` is one entry, writable for the call. The descriptor is readable after the end.
-    unsafe { libc::poll(&raw mut poll, 1, 0) == 0 }
+    loop {
+        // SAFETY: the pointer and count describe `entry`.
+        let rc = unsafe { libc::poll(&raw mut entry, 1, 0) };
+        if rc >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return rc == 0;
+        }
+    }
 }
 
 /// Waits until a child has ended and buries it; one that is already buried is no error.

@@ -136,15 +136,7 @@ pub struct Options {
 pub struct Filter {
     program: Vec<libc::sock_filter>,
     listener: bool,
-    pass: Option<Pass>,
 }
-
-/// Two numbers that nobody else knows. An `execve` that carries them in the registers which the
-/// call itself does not use is the first process's own, and needs no listener.
-pub type Pass = [u64; 2];
-
-/// The first argument of `execve` that the kernel does not look at.
-const PASS_AT: u32 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
@@ -155,8 +147,6 @@ enum Outcome {
     CheckIoctl,
     CheckUserns,
     CheckFamily,
-    /// Whether the call has the pass.
-    CheckPass,
     /// The argument that holds a mode, and the bits that it must not have.
     CheckMode(u32, u32),
     /// The argument that holds the flags of an open.
@@ -178,8 +168,8 @@ enum Target {
 }
 
 impl Filter {
-    /// Builds the filter for these options.
-    pub fn new(options: Options) -> Filter {
+    /// Builds the filter for these options; fails when a jump would be too far for the kernel.
+    pub fn new(options: Options) -> io::Result<Filter> {
         let mut table: Vec<(u32, Outcome)> = Vec::new();
         let mut put = |numbers: &[libc::c_long], outcome| {
             table.extend(numbers.iter().map(|n| (*n as u32, outcome)));
@@ -195,14 +185,8 @@ impl Filter {
             // Its flags lie in memory, out of a filter's reach; libraries fall back to clone.
             put(&[libc::SYS_clone3], Outcome::Errno(libc::ENOSYS));
         }
-        let pass = options.notify_exec.then(new_pass).flatten();
         if options.notify_exec {
-            let own = match pass {
-                Some(_) => Outcome::CheckPass,
-                None => Outcome::Notify,
-            };
-            put(&[libc::SYS_execve], own);
-            put(&[libc::SYS_execveat], Outcome::Notify);
+            put(&[libc::SYS_execve, libc::SYS_execveat], Outcome::Notify);
         }
         if options.refuse_setid {
             for (number, mode, bits) in MODES {
@@ -231,7 +215,7 @@ impl Filter {
         }
         search(&table, &mut lines);
         for outcome in checks(&table) {
-            check(outcome, options, pass, &mut lines);
+            check(outcome, options, &mut lines);
         }
         for outcome in [
             Outcome::Allow,
@@ -249,16 +233,15 @@ impl Filter {
                 _ => RET_ALLOW,
             }));
         }
-        Filter {
-            program: assemble(&lines),
+        Ok(Filter {
+            program: assemble(&lines)?,
             listener: options.notify_exec,
-            pass,
-        }
+        })
     }
 
-    /// What the first process's own starts carry.
-    pub fn pass(&self) -> Option<Pass> {
-        self.pass
+    /// Whether program starts are put to a listener.
+    pub fn has_listener(&self) -> bool {
+        self.listener
     }
 
     /// How many instructions the program has.
@@ -347,10 +330,7 @@ fn checks(table: &[(u32, Outcome)]) -> Vec<Outcome> {
                 add(&mut needed, *outcome);
                 add(&mut modes, mode_of_open(flags));
             }
-            Outcome::CheckIoctl
-            | Outcome::CheckUserns
-            | Outcome::CheckFamily
-            | Outcome::CheckPass => {
+            Outcome::CheckIoctl | Outcome::CheckUserns | Outcome::CheckFamily => {
                 add(&mut needed, *outcome);
             }
             _ => {}
@@ -360,22 +340,12 @@ fn checks(table: &[(u32, Outcome)]) -> Vec<Outcome> {
     needed
 }
 
-/// Without it, the first process's starts are put to the listener like all others.
-fn new_pass() -> Option<Pass> {
-    let mut bytes = [0_u8; 16];
-    // SAFETY: the pointer and length describe `bytes`.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    let (first, second) = bytes.split_first_chunk::<8>()?;
-    let second: [u8; 8] = second.try_into().ok()?;
-    (got == 16).then(|| [u64::from_ne_bytes(*first), u64::from_ne_bytes(second)])
-}
-
 fn mode_of_open(flags: u32) -> Outcome {
     Outcome::CheckMode(flags + 1, SETUID | SETGID)
 }
 
 /// The few calls whose arguments decide.
-fn check(outcome: Outcome, options: Options, pass: Option<Pass>, lines: &mut Vec<Line>) {
+fn check(outcome: Outcome, options: Options, lines: &mut Vec<Line>) {
     let refuse = Target::To(Outcome::Errno(libc::EPERM));
     let allow = Target::To(Outcome::Allow);
     lines.push(Line::Here(outcome));
@@ -395,21 +365,6 @@ fn check(outcome: Outcome, options: Options, pass: Option<Pass>, lines: &mut Vec
             lines.push(Line::Load(argument(0)));
             let flag = libc::CLONE_NEWUSER as u32;
             lines.push(Line::Jump(JUMP_ANY_BIT, flag, refuse, allow));
-        }
-        Outcome::CheckPass => {
-            let notify = Target::To(Outcome::Notify);
-            let words = pass.unwrap_or_default();
-            let halves = words
-                .iter()
-                .flat_map(|word| [*word as u32, (*word >> 32) as u32]);
-            for (number, half) in halves.enumerate() {
-                let yes = match number {
-                    3 => allow,
-                    _ => Target::Next,
-                };
-                lines.push(Line::Load(argument(PASS_AT) + 4 * number as u32));
-                lines.push(Line::Jump(JUMP_EQUAL, half, yes, notify));
-            }
         }
         Outcome::CheckMode(mode, bits) => {
             lines.push(Line::Load(argument(mode)));
@@ -442,9 +397,9 @@ fn check(outcome: Outcome, options: Options, pass: Option<Pass>, lines: &mut Vec
     }
 }
 
-fn assemble(lines: &[Line]) -> Vec<libc::sock_filter> {
+fn assemble(lines: &[Line]) -> io::Result<Vec<libc::sock_filter>> {
     let place = |outcome: Outcome| {
-        let mut at = 0;
+        let mut at = 0_usize;
         for line in lines {
             match line {
                 Line::Here(here) if *here == outcome => return at,
@@ -457,10 +412,16 @@ fn assemble(lines: &[Line]) -> Vec<libc::sock_filter> {
     let mut program = Vec::with_capacity(lines.len());
     for line in lines {
         let at = program.len();
-        let jump = |target: Target| match target {
-            Target::Next => 0,
-            Target::Skip(n) => n as u8,
-            Target::To(outcome) => (place(outcome) - at - 1) as u8,
+        let jump = |target: Target| {
+            let over = match target {
+                Target::Next => Some(0),
+                Target::Skip(n) => Some(n),
+                // Only forward, which is all that the kernel takes.
+                Target::To(outcome) => place(outcome).checked_sub(at + 1),
+            };
+            // A jump has one byte. Cut off, it would lead to some other outcome.
+            let over = over.and_then(|over| u8::try_from(over).ok());
+            over.ok_or_else(|| io::Error::other("the system call filter is too long"))
         };
         program.push(match line {
             Line::Here(_) => continue,
@@ -472,8 +433,8 @@ fn assemble(lines: &[Line]) -> Vec<libc::sock_filter> {
             },
             Line::Jump(code, k, yes, no) => libc::sock_filter {
                 code: *code,
-                jt: jump(*yes),
-                jf: jump(*no),
+                jt: jump(*yes)?,
+                jf: jump(*no)?,
                 k: *k,
             },
             Line::Return(k) => libc::sock_filter {
@@ -484,7 +445,7 @@ fn assemble(lines: &[Line]) -> Vec<libc::sock_filter> {
             },
         });
     }
-    program
+    Ok(program)
 }
 
 /// Whether the kernel knows an action, `SECCOMP_RET_USER_NOTIF` for one.
@@ -510,7 +471,7 @@ pub fn listeners_pass_descriptors() -> bool {
         let filter = Filter::new(Options {
             notify_exec: true,
             ..Options::default()
-        });
+        })?;
         let Some(listener) = filter.install()? else {
             return Ok(false);
         };
@@ -563,7 +524,7 @@ mod tests {
 
     #[test]
     fn every_listed_call_is_refused_and_every_other_passes() {
-        let filter = Filter::new(Options::default());
+        let filter = Filter::new(Options::default()).unwrap();
         for nr in 0..480u32 {
             let listed = REFUSED.iter().chain(PTRACE_FAMILY).any(|n| *n as u32 == nr);
             let expected = match i64::from(nr) {
@@ -579,14 +540,14 @@ mod tests {
 
     #[test]
     fn foreign_architectures_and_x32_do_not_get_in() {
-        let filter = Filter::new(Options::default());
+        let filter = Filter::new(Options::default()).unwrap();
         assert_eq!(run(&filter, 0x4000_0003, 1, [0, 0]), RET_KILL);
         assert_eq!(run(&filter, ARCH, X32_BIT | 1, [0, 0]), errno(libc::ENOSYS));
     }
 
     #[test]
     fn arguments_decide_where_they_must() {
-        let filter = Filter::new(Options::default());
+        let filter = Filter::new(Options::default()).unwrap();
         let call = |nr: libc::c_long, args| run(&filter, ARCH, nr as u32, args);
         assert_eq!(call(libc::SYS_ioctl, [0, 0x5412]), errno(libc::EPERM));
         // The kernel looks at the low half only, so the upper half must not hide the command.
@@ -611,7 +572,8 @@ mod tests {
             refuse_internet: true,
             notify_exec: true,
             refuse_setid: false,
-        });
+        })
+        .unwrap();
         let call = |nr: libc::c_long, args| run(&filter, ARCH, nr as u32, args);
         assert_eq!(call(libc::SYS_ptrace, [0, 0]), RET_ALLOW);
         assert_eq!(call(libc::SYS_clone3, [0, 0]), RET_ALLOW);
@@ -631,7 +593,8 @@ mod tests {
             refuse_setid: true,
             notify_exec: true,
             ..Options::default()
-        });
+        })
+        .unwrap();
         assert!(filter.len() < 255, "jumps are one byte");
         let call = |nr: libc::c_long, args: &[u64]| run(&filter, ARCH, nr as u32, args);
         let refused = errno(libc::EPERM);
@@ -662,37 +625,114 @@ mod tests {
         let directory = libc::O_DIRECTORY as u64;
         assert_eq!(call(libc::SYS_openat, &[3, 0, 0, garbage]), RET_ALLOW);
         assert_eq!(call(libc::SYS_open, &[0, directory, garbage]), RET_ALLOW);
-        let without = Filter::new(Options::default());
+        let without = Filter::new(Options::default()).unwrap();
         assert_eq!(
             run(&without, ARCH, libc::SYS_chmod as u32, [0, 0o4755]),
             RET_ALLOW
         );
     }
 
+    /// What a call comes to, said again in plain words.
+    fn expected(options: Options, nr: i64, args: [u64; 6]) -> u32 {
+        let mode = |at: usize, bits: u32| match args[at] as u32 & bits {
+            0 => RET_ALLOW,
+            _ => errno(libc::EPERM),
+        };
+        let setid = options.refuse_setid;
+        let userns = options.allow_userns;
+        match nr {
+            libc::SYS_execve | libc::SYS_execveat if options.notify_exec => RET_NOTIFY,
+            libc::SYS_ioctl if REFUSED_IOCTLS.contains(&(args[1] as u32)) => errno(libc::EPERM),
+            libc::SYS_clone3 if !userns => errno(libc::ENOSYS),
+            libc::SYS_clone | libc::SYS_unshare if !userns => mode(0, libc::CLONE_NEWUSER as u32),
+            libc::SYS_openat2 if setid => errno(libc::ENOSYS),
+            libc::SYS_socket => match args[0] as i32 {
+                libc::AF_INET | libc::AF_INET6 if options.refuse_internet => {
+                    errno(libc::EAFNOSUPPORT)
+                }
+                family if FAMILIES.contains(&family) => RET_ALLOW,
+                _ => errno(libc::EAFNOSUPPORT),
+            },
+            _ if REFUSED.contains(&nr) => errno(libc::EPERM),
+            _ if PTRACE_FAMILY.contains(&nr) && !options.allow_ptrace => errno(libc::EPERM),
+            _ if setid && MODES.iter().any(|(call, ..)| *call == nr) => {
+                let found = MODES.iter().find(|(call, ..)| *call == nr);
+                found.map_or(RET_ALLOW, |(_, at, bits)| mode(*at as usize, *bits))
+            }
+            _ if setid && OPENS.iter().any(|(call, _)| *call == nr) => {
+                let at = OPENS.iter().find(|(call, _)| *call == nr).unwrap().1 as usize;
+                match args[at] as u32 & MAKES {
+                    0 => RET_ALLOW,
+                    _ => mode(at + 1, SETUID | SETGID),
+                }
+            }
+            _ => RET_ALLOW,
+        }
+    }
+
     #[test]
-    fn only_a_start_with_the_pass_goes_by_the_listener() {
-        let options = Options {
+    fn every_set_of_options_does_what_it_says_for_every_call() {
+        let words = [
+            0,
+            1,
+            0x5412,
+            0x1000_0000,
+            0o4755,
+            0o2755,
+            libc::O_CREAT as u64,
+        ];
+        for set in 0..32_u32 {
+            let has = |bit: u32| set & 1 << bit != 0;
+            let options = Options {
+                allow_ptrace: has(0),
+                allow_userns: has(1),
+                refuse_internet: has(2),
+                notify_exec: has(3),
+                refuse_setid: has(4),
+            };
+            let filter = Filter::new(options).unwrap();
+            for nr in 0..500 {
+                for (a, b) in words
+                    .iter()
+                    .flat_map(|a| words.iter().map(move |b| (*a, *b)))
+                {
+                    let args = [a, b, a, b, a, b];
+                    assert_eq!(
+                        run(&filter, ARCH, nr, args),
+                        expected(options, nr.into(), args),
+                        "{options:?} number {nr} {args:x?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_jump_that_is_too_far_is_no_filter() {
+        let mut lines = vec![Line::Jump(
+            JUMP_EQUAL,
+            1,
+            Target::To(Outcome::Kill),
+            Target::Next,
+        )];
+        lines.extend((0..255).map(|_| Line::Load(0)));
+        lines.extend([Line::Here(Outcome::Kill), Line::Return(RET_KILL)]);
+        assert!(assemble(&lines).is_ok());
+        lines.insert(1, Line::Load(0));
+        assert!(assemble(&lines).is_err());
+    }
+
+    #[test]
+    fn no_argument_lets_a_start_go_by_the_listener() {
+        let filter = Filter::new(Options {
             notify_exec: true,
             ..Options::default()
-        };
-        let filter = Filter::new(options);
-        let [one, two] = filter.pass().unwrap();
-        let call =
-            |nr: libc::c_long, a: u64, b: u64| run(&filter, ARCH, nr as u32, [1, 2, 3, a, b]);
-        assert_eq!(call(libc::SYS_execve, one, two), RET_ALLOW);
-        assert_eq!(call(libc::SYS_execveat, one, two), RET_NOTIFY);
-        for (a, b) in [
-            (0, 0),
-            (one, 0),
-            (0, two),
-            (two, one),
-            (one ^ 1, two),
-            (one ^ 1 << 63, two),
-            (one, two ^ 1 << 32),
-            (one, two ^ 1),
-        ] {
-            assert_eq!(call(libc::SYS_execve, a, b), RET_NOTIFY, "{a:x} {b:x}");
+        })
+        .unwrap();
+        for call in [libc::SYS_execve, libc::SYS_execveat] {
+            for word in [0, 1, u64::MAX, 0x0123_4567_89ab_cdef] {
+                assert_eq!(run(&filter, ARCH, call as u32, [word; 6]), RET_NOTIFY);
+            }
         }
-        assert_ne!(Filter::new(options).pass(), filter.pass());
     }
 }

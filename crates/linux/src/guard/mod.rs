@@ -6,7 +6,8 @@
 //! can change until the kernel reads it again, so the worker holds the process at the end of its
 //! exec, when the old threads are gone and the new program has not begun, and compares. Closing
 //! the listener makes every further start fail, so a dead guard lets nothing pass. The commands
-//! that the world's first process starts for its owner were judged before; the filter knows them.
+//! that the world's first process starts for its owner were judged before: it says which process is
+//! about to become one, and that process's next call passes, once.
 
 mod image;
 mod look;
@@ -21,6 +22,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
+use substrate_init::own_starts::OwnStarts;
 use substrate_sys::alarm::Alarm;
 use substrate_sys::notify::Listener;
 use substrate_trace::WorldId;
@@ -106,6 +108,7 @@ pub struct Guard {
 struct Shared {
     world: WorldId,
     listener: Listener,
+    own_starts: Option<OwnStarts>,
     judge: Arc<dyn ExecJudge>,
     terms: Terms,
     stopped: UnixStream,
@@ -132,10 +135,11 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Guard {
-    /// Starts to guard what a listener brings.
+    /// Starts to guard what a listener brings; what is the first process's own was judged before.
     pub fn start(
         world: WorldId,
         listener: OwnedFd,
+        own_starts: Option<OwnStarts>,
         judge: Arc<dyn ExecJudge>,
         terms: Terms,
     ) -> io::Result<Guard> {
@@ -143,6 +147,7 @@ impl Guard {
         let shared = Arc::new(Shared {
             world,
             listener: Listener::new(listener),
+            own_starts,
             judge,
             terms,
             stopped,

@@ -216,6 +216,11 @@ fn handle(shared: &Arc<Shared>, call: &Call) -> Option<Tracee> {
         call,
         given: false,
     };
+    let own = shared.own_starts.as_ref();
+    if own.is_some_and(|own| own.take(call.thread)) {
+        answer.pass();
+        return None;
+    }
     let (asked, cwd, view) = match read(shared, call) {
         Ok(read) => read,
         Err(Unread::Errno(errno)) => {

@@ -1,0 +1,87 @@
+//! The starts that a world's first process makes for its owner, known to the guard among all others.
+//!
+//! The process that is about to become a command says so itself, over a socket that no command has,
+//! before it makes the call that the guard is asked about: so the word is there before the question.
+//! The kernel tells who spoke, in the numbers of whoever listens, and the descriptor that comes along
+//! tells whether that process still lives. There is nothing that could be seen and used again.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use crate::control::{self, Kind, Message};
+use substrate_sys::pidfd;
+
+/// Processes that are about to become commands of the owner.
+#[derive(Debug)]
+pub struct OwnStarts {
+    socket: OwnedFd,
+    announced: Mutex<Vec<(i32, OwnedFd)>>,
+}
+
+impl OwnStarts {
+    /// With the end of the first process.
+    pub(crate) fn pair() -> io::Result<(OwnStarts, OwnedFd)> {
+        let (socket, theirs) = control::pair()?;
+        let own = OwnStarts {
+            socket,
+            announced: Mutex::default(),
+        };
+        Ok((own, theirs))
+    }
+
+    /// Whether a thread that asks to start something is one of these; true once for each.
+    pub fn take(&self, thread: i32) -> bool {
+        let announced = self.announced.lock();
+        let mut announced = announced.unwrap_or_else(PoisonError::into_inner);
+        while let Ok(Some(mut received)) = control::receive_now(self.socket.as_fd()) {
+            let process = received.fds[0].take();
+            announced.extend(process.map(|process| (received.pid, process)));
+        }
+        // The number of one that was killed on its way may come to mean another.
+        announced.retain(|(_, process)| pidfd::is_alive(process.as_fd()));
+        let found = announced.iter().position(|(pid, _)| *pid == thread);
+        found.map(|at| announced.swap_remove(at)).is_some()
+    }
+}
+
+/// Says that this process is about to become a command. Allocates nothing.
+pub(crate) fn announce(guard: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: plain system call without pointers.
+    let process = pidfd::open(unsafe { libc::getpid() })?;
+    Message::new(Kind::Starting).send(guard, &[process.as_raw_fd()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_start_is_own_once_and_only_for_who_announced_it() {
+        let (own, guard) = OwnStarts::pair().unwrap();
+        let me = std::process::id().cast_signed();
+        assert!(!own.take(me));
+        announce(guard.as_fd()).unwrap();
+        assert!(!own.take(me + 1));
+        assert!(own.take(me));
+        assert!(!own.take(me));
+        announce(guard.as_fd()).unwrap();
+        announce(guard.as_fd()).unwrap();
+        assert!(own.take(me) && own.take(me) && !own.take(me));
+    }
+
+    #[test]
+    fn the_number_of_a_process_that_died_on_its_way_is_nobodys() {
+        let (own, guard) = OwnStarts::pair().unwrap();
+        let me = std::process::id().cast_signed();
+        let mut process = Command::new("sleep").arg("100").spawn().unwrap();
+        let fd = pidfd::open(process.id().cast_signed()).unwrap();
+        // The sender here is always this process.
+        let message = Message::new(Kind::Starting);
+        message.send(guard.as_fd(), &[fd.as_raw_fd()]).unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert!(!own.take(me));
+    }
+}
