@@ -46,11 +46,15 @@ impl Rig {
     }
 
     fn compile(&self, source: &str, program: &str) {
+        self.compile_with(&["-O1", "-static", "-pthread", "-o"], source, program);
+    }
+
+    fn compile_with(&self, options: &[&str], source: &str, program: &str) {
         let source = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../tests/guard")
             .join(source);
         let compiled = Command::new("gcc")
-            .args(["-O1", "-static", "-pthread", "-o"])
+            .args(options)
             .arg(self.path(program))
             .arg(source)
             .status()
@@ -225,6 +229,131 @@ fn what_runs_is_what_was_judged() {
     let (fine, forbidden, refused) = run(RULES, 5000);
     assert_eq!(forbidden, 0);
     assert!(fine > 0 && refused > 0, "{fine} fine, {refused} refused");
+}
+
+/// A program that does nothing but name the file that the kernel is to start in its place.
+fn stub(starter: &str) -> Vec<u8> {
+    const HEADER: u64 = 64;
+    const PART: u64 = 56;
+    let name = [starter.as_bytes(), b"\0"].concat();
+    let code = [0xb8, 60, 0, 0, 0, 0x31, 0xff, 0x0f, 0x05];
+    let (name_at, name_length) = (HEADER + 2 * PART, name.len() as u64);
+    let code_at = name_at + name_length;
+    let total = code_at + code.len() as u64;
+    let part = |kind: u32, rights: u32, at: u64, length: u64, align: u64| {
+        let numbers = [at, at, at, length, length, align];
+        let head = [kind, rights].into_iter().flat_map(u32::to_le_bytes);
+        head.chain(numbers.into_iter().flat_map(u64::to_le_bytes))
+            .collect::<Vec<u8>>()
+    };
+    let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+    file.resize(16, 0);
+    file.extend([3_u16, 62].into_iter().flat_map(u16::to_le_bytes));
+    file.extend(1_u32.to_le_bytes());
+    file.extend([code_at, HEADER, 0].into_iter().flat_map(u64::to_le_bytes));
+    file.extend(0_u32.to_le_bytes());
+    let sizes = [HEADER as u16, PART as u16, 2, 0, 0, 0];
+    file.extend(sizes.into_iter().flat_map(u16::to_le_bytes));
+    file.extend(part(3, 4, name_at, name_length, 1));
+    file.extend(part(1, 5, 0, total, 4096));
+    [file, name, code.to_vec()].concat()
+}
+
+#[test]
+fn a_program_that_names_a_refused_one_as_its_loader_does_not_start_it() {
+    const NAME: &str = "a_program_that_names_a_refused_one_as_its_loader_does_not_start_it";
+    if !has("gcc") || !cfg!(target_arch = "x86_64") {
+        return common::skip(NAME, "gcc for x86_64 is missing");
+    }
+    let flip = r#"
+import os, threading
+def flip():
+    while True:
+        for to in "/lib64/ld-linux-x86-64.so.2", "forbidden":
+            os.symlink(to, "new"); os.rename("new", "i")
+threading.Thread(target=flip, daemon=True).start()
+for _ in range(300):
+    try: os.waitpid(os.posix_spawn("./innocent", ["innocent", "x"], {}), 0)
+    except OSError: pass
+os._exit(0)
+"#;
+    let ways = [
+        ("forbidden", "./innocent x; true"),
+        ("i", "ln -s forbidden i; ./innocent x; true"),
+        ("i", "ln -s /bin/true i; python3 flip.py"),
+    ];
+    for user in users() {
+        for kind in ["-static", "-static-pie"] {
+            for (starter, line) in ways {
+                for (rules, survives) in [(NO_RULES, false), (RULES, true)] {
+                    let rig = Rig::new(rules, user);
+                    let bare = [
+                        "-O1",
+                        "-nostdlib",
+                        "-fno-stack-protector",
+                        "-fPIE",
+                        kind,
+                        "-o",
+                    ];
+                    rig.compile_with(&bare, "bare.c", "forbidden");
+                    common::script(&rig.path("innocent"), "");
+                    fs::write(rig.path("innocent"), stub(starter)).unwrap();
+                    fs::write(rig.path("flip.py"), flip).unwrap();
+                    let output = rig.run(line);
+                    // Another user may not open this pipe again, so nothing is said there.
+                    let told = user.is_some() || text(&output.stderr).contains("forbidden *");
+                    assert_eq!(
+                        rig.survives(),
+                        survives,
+                        "{user:?} {kind} {line} {output:?}"
+                    );
+                    assert!(told || !survives, "{user:?} {kind} {line} {output:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_loader_runs_only_what_cannot_be_replaced_meanwhile() {
+    const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+    if !Path::new(LOADER).exists() {
+        return common::skip(
+            "a_loader_runs_only_what_cannot_be_replaced_meanwhile",
+            LOADER,
+        );
+    }
+    let rig = Rig::new(RULES, None);
+    fs::copy("/bin/echo", rig.path("echo")).unwrap();
+    std::os::unix::fs::symlink("/bin/echo", rig.path("link")).unwrap();
+    let status = |line: &str| {
+        let output = rig.run(&format!("read L <<< {LOADER}; {line}"));
+        (output.status.code(), text(&output.stderr))
+    };
+    let fine = (Some(0), String::new());
+    for line in [
+        "$L /bin/echo x",
+        "$L --argv0 y /usr/bin/echo x",
+        "ldd ./echo",
+        "$L --verify ./echo",
+        "$L --list ./echo",
+        "LD_TRACE_LOADED_OBJECTS=1 $L ./echo",
+    ] {
+        assert_eq!(status(line), fine, "{line}");
+    }
+    for line in [
+        "$L ./echo x",
+        "$L ./link x",
+        "$L $PWD/link x",
+        "$L --argv0 --list ./echo x",
+        "LD_TRACE=1 $L ./echo x",
+        "cd /usr/bin; $L ./echo x",
+        "cp $L own; LD_TRACE_LOADED_OBJECTS=1 ./own ./echo x",
+    ] {
+        let (code, said) = status(line);
+        assert_eq!(code, Some(126), "{line} {said}");
+        assert!(said.contains("start the program itself"), "{line} {said}");
+    }
 }
 
 #[test]

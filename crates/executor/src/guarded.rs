@@ -16,7 +16,7 @@ use substrate_broker::facts::{Seen, find_program};
 use substrate_broker::ground::Use;
 use substrate_broker::{Answer, Broker, Evaluation, Input, Origin, Request, Start};
 use substrate_command::{Cwd, Word};
-use substrate_linux::guard::{ExecJudge, ExecVerdict, Program, ProgramStart, View};
+use substrate_linux::guard::{ExecJudge, ExecVerdict, Loaded, Program, ProgramStart, View};
 use substrate_policy::settings::ExecRecord;
 use substrate_sys::process_info;
 use substrate_sys::real_path::real_path;
@@ -321,6 +321,9 @@ impl StartJudge {
             all.push(argv.clone());
             all.extend(self.faces(program, argv));
         }
+        if let Some(starter) = &start.starter {
+            all.extend(self.faces(starter, &start.argv));
+        }
         if let Some(loaded) = &start.loaded {
             all.push(loaded.argv.clone());
             let program = loaded.program.iter();
@@ -525,13 +528,7 @@ impl ExecJudge for StartJudge {
                 Answer::Allow(_) => evaluation.judgement.deciding().map(|reason| &reason.rule),
             };
             let enforced = evaluation.policy.mode == Mode::Enforce;
-            if enforced
-                && start
-                    .loaded
-                    .as_ref()
-                    .is_some_and(|loaded| loaded.program.is_none())
-            {
-                let why = "a loader whose program cannot be told; name it by its path";
+            if enforced && let Some(why) = start.loaded.as_ref().and_then(uncertain) {
                 return self.refuse(start, &evaluation, None, why);
             }
             if evaluation.judgement.isolate && enforced && !self.isolated {
@@ -572,6 +569,18 @@ impl ExecJudge for StartJudge {
                 None => self.refused_by_person(start, &hint),
             }
         })
+    }
+}
+
+/// Why a loader may run something else than what is judged.
+fn uncertain(loaded: &Loaded) -> Option<&'static str> {
+    match &loaded.program {
+        None => Some("a loader whose program cannot be told; name it by its path"),
+        Some(_) if !loaded.certain => Some(
+            "a loader told to run a file that could be replaced before it is loaded; \
+             start the program itself",
+        ),
+        Some(_) => None,
     }
 }
 

@@ -207,14 +207,19 @@ impl NewFilesystem {
 /// Fails with EROFS when a filesystem cannot be written, as an overlay whose work directory
 /// could not be used: the kernel mounts it all the same, read-only.
 pub fn check_writable(tree: BorrowedFd<'_>) -> io::Result<()> {
+    match is_read_only(tree)? {
+        true => Err(io::Error::from_raw_os_error(libc::EROFS)),
+        false => Ok(()),
+    }
+}
+
+/// Whether the mount that a handle was opened through can only be read.
+pub fn is_read_only(handle: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: an all-zero statvfs is valid.
     let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: `stat` is writable for the call.
-    done(unsafe { libc::fstatvfs(tree.as_raw_fd(), &raw mut stat) }.into())?;
-    if stat.f_flag & libc::ST_RDONLY != 0 {
-        return Err(io::Error::from_raw_os_error(libc::EROFS));
-    }
-    Ok(())
+    done(unsafe { libc::fstatvfs(handle.as_raw_fd(), &raw mut stat) }.into())?;
+    Ok(stat.f_flag & libc::ST_RDONLY != 0)
 }
 
 /// Makes `tree` the root and drops the old one. `place` is any directory; it is covered only

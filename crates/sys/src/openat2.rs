@@ -90,6 +90,8 @@ fn step(
 pub enum Links {
     /// As the kernel does for a process whose root this is; those of `/proc` fail with `ELOOP`.
     Follow,
+    /// The same, and another mount than the root's own fails with `EXDEV`.
+    FollowOnMount,
     /// The last one stays as it is.
     KeepLast,
     /// Any link fails with `ELOOP`.
@@ -108,6 +110,9 @@ pub fn in_root(root: impl AsFd, path: &OsStr, links: Links) -> io::Result<OwnedF
     how.resolve = libc::RESOLVE_IN_ROOT;
     if links == Links::Refuse {
         how.resolve |= libc::RESOLVE_NO_SYMLINKS;
+    }
+    if links == Links::FollowOnMount {
+        how.resolve |= libc::RESOLVE_NO_XDEV;
     }
     at::with_name(path, |name| {
         // SAFETY: `name` is a C string and `how` a struct of the size given, both live through the call.

@@ -27,6 +27,22 @@ pub struct Tracee {
     here: PhantomData<*const ()>,
 }
 
+/// Where a new program begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beginning {
+    /// Its first instruction, which lies in its dynamic loader when it names one.
+    pub instruction: u64,
+    /// The array of its words.
+    pub words: u64,
+}
+
+impl Beginning {
+    /// The array of its variables, which comes after so many words.
+    pub fn variables(&self, words: usize) -> u64 {
+        self.words + (words as u64 + 1) * size_of::<usize>() as u64
+    }
+}
+
 /// Where a tracee stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
@@ -92,9 +108,9 @@ impl Tracee {
         }
     }
 
-    /// Where the words of its new program begin, while it is stopped at an exec: at the stack pointer
-    /// the kernel puts their number, then an array of them.
-    pub fn words(&self) -> io::Result<u64> {
+    /// Where its new program begins and where its words lie, while it is stopped at an exec: at the
+    /// stack pointer the kernel puts their number, then an array of them, then one of variables.
+    pub fn beginning(&self) -> io::Result<Beginning> {
         let mut info = SyscallInfo::default();
         // SAFETY: the kernel writes no more than the given size to `info`, which is made of numbers.
         let rc = unsafe {
@@ -108,7 +124,10 @@ impl Tracee {
         if info.arch != NATIVE {
             return Err(io::Error::other("it is made for another architecture"));
         }
-        Ok(info.stack_pointer + size_of::<usize>() as u64)
+        Ok(Beginning {
+            instruction: info.instruction_pointer,
+            words: info.stack_pointer + size_of::<usize>() as u64,
+        })
     }
 
     /// Lets a stopped tracee run on, unwatched.

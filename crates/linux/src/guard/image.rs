@@ -26,6 +26,8 @@ const REMEMBERED: usize = 4096;
 pub struct Image {
     /// The interpreter and its one argument, for a script.
     pub interpreter: Option<(OsString, Option<OsString>)>,
+    /// The file that the kernel starts in place of a program that names one: its dynamic loader.
+    pub starter: Option<OsString>,
     /// The linker's name for exactly this program, which copies keep.
     pub build_id: Option<Vec<u8>>,
     /// A library that runs by itself, which is what dynamic loaders are.
@@ -51,7 +53,8 @@ impl Image {
         } else if head.starts_with(b"\x7fELF") {
             let found = segments(file, head).unwrap_or_default();
             image.build_id = found.build_id;
-            image.loader = found.is_library && !found.names_a_loader;
+            image.loader = found.is_library && found.starter.is_none();
+            image.starter = found.starter;
         }
         Ok(image)
     }
@@ -111,7 +114,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
 #[derive(Default)]
 struct Segments {
     build_id: Option<Vec<u8>>,
-    names_a_loader: bool,
+    starter: Option<OsString>,
     is_library: bool,
 }
 
@@ -141,7 +144,8 @@ fn segments(file: &File, head: &[u8]) -> io::Result<Segments> {
     for entry in entries[..got].chunks_exact(size) {
         let kind = number::<4>(entry, 0);
         match kind {
-            Some(INTERPRETER) => found.names_a_loader = true,
+            // The kernel takes the first.
+            Some(INTERPRETER) if found.starter.is_none() => {}
             Some(NOTE | DYNAMIC) => {}
             _ => continue,
         }
@@ -153,10 +157,14 @@ fn segments(file: &File, head: &[u8]) -> io::Result<Segments> {
         }
         let mut content = vec![0; NOTE_BYTES.min(length as usize)];
         let got = read_at(file, &mut content, at)?;
-        if kind == Some(DYNAMIC) {
-            found.is_library |= has_library_name(&content[..got]);
-        } else {
-            found.build_id = found.build_id.or_else(|| find_build_id(&content[..got]));
+        let content = &content[..got];
+        match kind {
+            Some(INTERPRETER) => {
+                let name = content.split(|byte| *byte == 0).next().unwrap_or_default();
+                found.starter = Some(OsString::from_vec(name.to_vec()));
+            }
+            Some(DYNAMIC) => found.is_library |= has_library_name(content),
+            _ => found.build_id = found.build_id.or_else(|| find_build_id(content)),
         }
     }
     Ok(found)
@@ -326,8 +334,12 @@ mod tests {
         };
         if let Some(loader) = of("/lib64/ld-linux-x86-64.so.2") {
             assert!(loader.loader);
+            assert_eq!(loader.starter, None);
         }
-        assert!(!of("/bin/sh").unwrap().loader);
+        let shell = of("/bin/sh").unwrap();
+        assert!(!shell.loader);
+        let starter = shell.starter.map(|path| path.into_string().unwrap());
+        assert!(starter.is_none_or(|path| path.starts_with("/lib")));
     }
 
     #[test]

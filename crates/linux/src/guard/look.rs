@@ -12,7 +12,7 @@ use std::time::Instant;
 use substrate_sys::memory::{self, ReadError};
 use substrate_sys::notify::Call;
 use substrate_sys::openat2::{self, Links};
-use substrate_sys::{at, flags};
+use substrate_sys::{at, flags, mount};
 
 use super::image::{self, Image, Images};
 
@@ -48,6 +48,12 @@ impl Program {
     /// Opens it for reading.
     pub fn open(&self) -> io::Result<fs::File> {
         image::reopen(&self.handle)
+    }
+
+    /// Whether it lies where its world can only read, so that nobody inside can change it or put
+    /// another in its place.
+    fn is_read_only(&self) -> bool {
+        mount::is_read_only(self.handle.as_fd()).unwrap_or(false)
     }
 
     /// With `compared`, what a process runs in the end is compared with this.
@@ -99,6 +105,8 @@ pub struct Loaded {
     pub program: Option<Arc<Program>>,
     /// The words from its name on.
     pub argv: Vec<OsString>,
+    /// The loader will find this very file: nobody inside can change what its path means.
+    pub certain: bool,
 }
 
 fn path_of(handle: &OwnedFd) -> io::Result<PathBuf> {
@@ -172,6 +180,8 @@ pub(super) struct Asked {
     pub argv: Vec<OsString>,
     pub directory: i32,
     pub flags: u64,
+    /// Where its variables lie.
+    pub variables: u64,
 }
 
 /// Why nothing can be judged.
@@ -185,10 +195,10 @@ pub(super) enum Unread {
 
 impl Asked {
     pub(super) fn read(call: &Call) -> Result<Asked, Unread> {
-        let [a, b, c, _, flags, _] = call.args;
-        let (directory, path, array, flags) = match call.at {
-            true => (a as i32, b, c, flags),
-            false => (HERE, a, b, 0),
+        let [a, b, c, d, flags, _] = call.args;
+        let (directory, path, array, variables, flags) = match call.at {
+            true => (a as i32, b, c, d, flags),
+            false => (HERE, a, b, c, 0),
         };
         let unread = |too_long: i32| {
             move |error| match error {
@@ -210,6 +220,7 @@ impl Asked {
             argv,
             directory,
             flags,
+            variables,
         })
     }
 }
@@ -221,6 +232,15 @@ pub(super) fn words(process: i32, at: u64) -> io::Result<Vec<OsString>> {
         ReadError::Fault => io::Error::from_raw_os_error(EFAULT),
         ReadError::TooLong => io::Error::from_raw_os_error(E2BIG),
         ReadError::Refused(error) => error,
+    })
+}
+
+/// Whether variables at this address tell glibc's loader to name what it would load and end.
+pub(super) fn only_lists(process: i32, at: u64) -> bool {
+    memory::strings(process, at, ARGUMENTS_LIMIT).is_ok_and(|variables| {
+        variables
+            .iter()
+            .any(|variable| variable.starts_with(b"LD_TRACE_LOADED_OBJECTS="))
     })
 }
 
@@ -247,6 +267,8 @@ pub(super) struct Finder<'a> {
     pub images: &'a Images,
     /// What the thread runs in the end is compared with what is found.
     pub compared: bool,
+    /// The world may have mounts of its own making.
+    pub roots_change: bool,
 }
 
 impl Finder<'_> {
@@ -315,12 +337,71 @@ impl Finder<'_> {
         }
     }
 
-    /// What a loader runs, when the program is one.
-    pub(super) fn loaded(&self, program: &Program, argv: &[OsString]) -> Option<Loaded> {
+    /// Whether nobody inside can change a file or put another in its place.
+    fn is_fixed(&self, program: &Program) -> bool {
+        !self.roots_change && program.is_read_only()
+    }
+
+    fn is_loader_of_the_system(&self, program: &Program) -> bool {
+        program.image.loader && self.is_fixed(program)
+    }
+
+    /// The file that the kernel starts in place of a program, unless that is a loader of the system.
+    pub(super) fn starter(&self, program: &Program) -> Option<Program> {
+        let path = program.image.starter.as_ref()?;
+        if self.is_fixed(program) {
+            return None;
+        }
+        // What runs in the end is the program, as far as names go.
+        let finder = Finder {
+            compared: false,
+            ..*self
+        };
+        match finder.find_path(Path::new(path), Links::Follow) {
+            Found::File(found) if !self.is_loader_of_the_system(&found) => Some(found),
+            _ => None,
+        }
+    }
+
+    /// The file that a process has its first instruction from, unless that is its own program or a
+    /// loader of the system.
+    pub(super) fn begun(&self, program: &Program, instruction: u64) -> io::Result<Option<Program>> {
+        if self.is_fixed(program) {
+            return Ok(None);
+        }
+        let mapped = Mapped::at(self.thread, instruction)?;
+        if mapped.inode == program.identity.1 && mapped.path == program.path {
+            return Ok(None);
+        }
+        let root = self.view.root.as_fd();
+        let handle = openat2::in_root(root, mapped.path.as_os_str(), Links::Refuse)?;
+        let found = Program::of(handle, self.images, false)?;
+        if self.is_loader_of_the_system(&found) {
+            return Ok(None);
+        }
+        let (device, inode) = found.identity;
+        match (mapped.device, mapped.inode) == (device_numbers(device), inode) {
+            true => Ok(Some(found)),
+            false => Err(io::Error::other("its loader is not where it was")),
+        }
+    }
+
+    /// What a loader runs, when the program is one. `only_lists` says whether its variables tell it to
+    /// run nothing.
+    pub(super) fn loaded(
+        &self,
+        program: &Program,
+        argv: &[OsString],
+        only_lists: impl FnOnce() -> bool,
+    ) -> Option<Loaded> {
         if !program.image.loader {
             return None;
         }
-        let argv = loaded_words(argv)?.to_vec();
+        let (argv, looks) = loaded_words(argv)?;
+        if self.is_fixed(program) && (looks || (is_of_glibc(program) && only_lists())) {
+            return None;
+        }
+        let argv = argv.to_vec();
         let name = argv.first()?;
         let named = name.as_bytes().contains(&b'/');
         // What runs in the end is the loader.
@@ -332,7 +413,22 @@ impl Finder<'_> {
             Found::File(program) if named => Some(Arc::new(program)),
             _ => None,
         };
-        Some(Loaded { program, argv })
+        let certain = self.means_one_file(Path::new(name));
+        Some(Loaded {
+            program,
+            argv,
+            certain,
+        })
+    }
+
+    /// Whether nothing that a path leads through can be changed from inside. A working directory may
+    /// be shared with another process, which can go elsewhere.
+    fn means_one_file(&self, path: &Path) -> bool {
+        let root = self.view.root.as_fd();
+        let open = || openat2::in_root(root, path.as_os_str(), Links::FollowOnMount);
+        !self.roots_change
+            && path.is_absolute()
+            && open().is_ok_and(|file| mount::is_read_only(file.as_fd()).unwrap_or(false))
     }
 
     fn of_process(&self, what: &str) -> Found {
@@ -387,19 +483,95 @@ const LOADER_VALUES: [&[u8]; 7] = [
     b"--preload",
 ];
 
-/// The words from the program on that a loader is told to run.
-fn loaded_words(argv: &[OsString]) -> Option<&[OsString]> {
+/// Options with which they look at a program and run nothing.
+const LOADER_LOOKS: [&[u8]; 2] = [b"--list", b"--verify"];
+
+/// The words from the program on that a loader is told to run, or only to look at.
+fn loaded_words(argv: &[OsString]) -> Option<(&[OsString], bool)> {
     let mut at = 1;
+    let mut looks = false;
     loop {
         let word = argv.get(at)?.as_bytes();
+        looks |= LOADER_LOOKS.contains(&word);
         if LOADER_VALUES.contains(&word) {
             at += 2;
         } else if word.starts_with(b"--") {
             at += 1;
         } else {
-            return argv.get(at..);
+            return Some((argv.get(at..)?, looks));
         }
     }
+}
+
+/// Whether a loader heeds `LD_TRACE_LOADED_OBJECTS`, by its name; that of musl runs the program.
+fn is_of_glibc(loader: &Program) -> bool {
+    let name = loader.path.file_name().unwrap_or_default().as_bytes();
+    name.starts_with(b"ld-linux") || name.starts_with(b"ld-2.")
+}
+
+/// A file of which a part lies in the memory of a process.
+#[derive(Debug, PartialEq, Eq)]
+struct Mapped {
+    path: PathBuf,
+    device: (u64, u64),
+    inode: u64,
+}
+
+impl Mapped {
+    /// The file that an address of a process lies in.
+    fn at(process: i32, address: u64) -> io::Result<Mapped> {
+        let maps = fs::read(format!("/proc/{process}/maps"))?;
+        let mut lines = maps.split(|byte| *byte == b'\n');
+        lines
+            .find_map(|line| Mapped::read(line, address))
+            .ok_or_else(|| io::Error::other("it begins in no file"))
+    }
+
+    /// Reads `START-END PERMISSIONS OFFSET MAJOR:MINOR INODE PATH`, if the address lies there.
+    fn read(line: &[u8], address: u64) -> Option<Mapped> {
+        let mut parts = line.splitn(6, |byte| *byte == b' ');
+        let mut next = || std::str::from_utf8(parts.next()?).ok();
+        let (start, end) = next()?.split_once('-')?;
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        if !(hex(start)?..hex(end)?).contains(&address) {
+            return None;
+        }
+        let (major, minor) = (next(), next()).1.and_then(|_| next())?.split_once(':')?;
+        let device = (hex(major)?, hex(minor)?);
+        let inode = next()?.parse().ok()?;
+        let path = parts.next()?.trim_ascii_start();
+        Some(Mapped {
+            path: PathBuf::from(OsString::from_vec(unescaped(path))),
+            device,
+            inode,
+        })
+    }
+}
+
+/// A path as the kernel shows it in a table of lines.
+fn unescaped(path: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((first, after)) = rest.split_first() {
+        match rest.strip_prefix(b"\\012") {
+            Some(after) => {
+                plain.push(b'\n');
+                rest = after;
+            }
+            None => {
+                plain.push(*first);
+                rest = after;
+            }
+        }
+    }
+    plain
+}
+
+/// The two numbers of a device, which the kernel packs into one.
+fn device_numbers(device: u64) -> (u64, u64) {
+    let major = (device >> 8 & 0xfff) | (device >> 32 & !0xfff);
+    let minor = (device & 0xff) | (device >> 12 & 0xffff_ff00);
+    (major, minor)
 }
 
 /// What a path through `/proc/self` means below the directory of its process.
@@ -435,17 +607,50 @@ mod tests {
     }
 
     #[test]
+    fn a_line_of_the_memory_table_is_read() {
+        let line =
+            b"7f00-7fff r-xp 00001000 fd:01 1234                       /a b/c\\012d (deleted)";
+        let found = Mapped {
+            path: "/a b/c\nd (deleted)".into(),
+            device: (0xfd, 1),
+            inode: 1234,
+        };
+        assert_eq!(Mapped::read(line, 0x7f00), Some(found));
+        assert_eq!(Mapped::read(line, 0x7fff), None);
+        let own = fs::read("/proc/self/maps").unwrap();
+        let here = a_line_of_the_memory_table_is_read as fn() as usize as u64;
+        let program = std::env::current_exe().unwrap();
+        let stat = fs::metadata(&program).unwrap();
+        let mapped = own
+            .split(|byte| *byte == b'\n')
+            .find_map(|line| Mapped::read(line, here));
+        let mapped = mapped.unwrap();
+        assert_eq!(mapped.path, program);
+        assert_eq!(mapped.inode, std::os::unix::fs::MetadataExt::ino(&stat));
+    }
+
+    #[test]
+    fn the_numbers_of_a_device_are_those_that_the_kernel_shows() {
+        assert_eq!(device_numbers(0xfd01), (0xfd, 1));
+        assert_eq!(device_numbers(0x1238_0245), (0x802, 0x12345));
+    }
+
+    #[test]
     fn the_program_of_a_loader_comes_after_its_options() {
         let words = |line: &str| {
             let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            loaded_words(&argv).map(|words| words.join(OsStr::new(" ")))
+            loaded_words(&argv).map(|(words, looks)| (words.join(OsStr::new(" ")), looks))
         };
-        let found = Some(OsString::from("/bin/rm -rf --x"));
+        let looked = |text: &str| Some((OsString::from(text), true));
+        let found = Some((OsString::from("/bin/rm -rf --x"), false));
         assert_eq!(words("ld.so /bin/rm -rf --x"), found);
         assert_eq!(
             words("ld.so --argv0 ls --inhibit-cache /bin/rm -rf --x"),
             found
         );
+        assert_eq!(words("ld.so --argv0 --list /bin/rm -rf --x"), found);
+        assert_eq!(words("ld.so --verify /bin/rm"), looked("/bin/rm"));
+        assert_eq!(words("ld.so --list --argv0 x ./a"), looked("./a"));
         assert_eq!(words("ld.so --list"), None);
         assert_eq!(words("ld.so --preload"), None);
     }

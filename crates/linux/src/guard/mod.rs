@@ -54,6 +54,9 @@ pub struct ProgramStart<'a> {
     pub program: Option<Arc<Program>>,
     /// For a script, the interpreter that runs it and the arguments that gets.
     pub interpreter: Option<(Arc<Program>, Vec<OsString>)>,
+    /// The file that the kernel starts in place of what would run, where that is no loader of the
+    /// system: it runs whatever it is made to.
+    pub starter: Option<Arc<Program>>,
     /// For a dynamic loader, the program that it runs in its own place.
     pub loaded: Option<Loaded>,
     /// Where it starts, as seen in the world.

@@ -247,6 +247,7 @@ fn handle(shared: &Arc<Shared>, call: &Call) -> Option<Tracee> {
         cwd: &cwd,
         images: &shared.images,
         compared: shared.terms.recheck,
+        roots_change: shared.terms.roots_change,
     };
     let program = match finder.find(&asked) {
         Found::Missing(errno) => {
@@ -264,7 +265,9 @@ fn handle(shared: &Arc<Shared>, call: &Call) -> Option<Tracee> {
         Some((program, argv)) => (Some(program), argv),
         None => (program.as_ref(), &asked.argv),
     };
-    let loaded = last.and_then(|program| finder.loaded(program, words));
+    let only_lists = || look::only_lists(call.thread, asked.variables);
+    let loaded = last.and_then(|program| finder.loaded(program, words, only_lists));
+    let starter = last.and_then(|program| finder.starter(program));
     let named = named(&asked, program.as_deref());
     let start = ProgramStart {
         world: shared.world,
@@ -273,6 +276,7 @@ fn handle(shared: &Arc<Shared>, call: &Call) -> Option<Tracee> {
         argv: asked.argv,
         program,
         interpreter,
+        starter: starter.map(Arc::new),
         loaded,
         cwd,
         view: &view,
@@ -415,10 +419,8 @@ fn in_place(
     let unread = |error: io::Error| {
         format!("substrate: ended: what was started cannot be looked at ({error})")
     };
-    let argv = tracee
-        .words()
-        .and_then(|words| look::words(process, words))
-        .map_err(unread)?;
+    let beginning = tracee.beginning().map_err(unread)?;
+    let argv = look::words(process, beginning.words).map_err(unread)?;
     let expected = match &judged.interpreter {
         Some((program, argv)) => Some((program, argv)),
         None => judged
@@ -426,27 +428,37 @@ fn in_place(
             .as_ref()
             .map(|program| (program, &judged.argv)),
     };
-    if let Some((program, words)) = expected
-        && program.is_run_by(process)
-        && *words == argv
-    {
-        return Ok(());
-    }
-    let program = Program::running(process, &shared.images).map_err(unread)?;
+    let as_judged = expected
+        .filter(|(program, words)| program.is_run_by(process) && **words == argv)
+        .map(|(program, _)| program.clone());
+    let is_as_judged = as_judged.is_some();
+    let program = match as_judged {
+        Some(program) => program,
+        None => Arc::new(Program::running(process, &shared.images).map_err(unread)?),
+    };
     let finder = Finder {
         thread: process,
         view: judged.view,
         cwd: &judged.cwd,
         images: &shared.images,
         compared: false,
+        roots_change: shared.terms.roots_change,
     };
+    let starter = finder.begun(&program, beginning.instruction);
+    let starter = starter.map_err(unread)?;
+    // What a loader will do depends on its variables too, which may have changed.
+    if is_as_judged && starter.is_none() && !program.image.loader {
+        return Ok(());
+    }
+    let only_lists = || look::only_lists(process, beginning.variables(argv.len()));
     let start = ProgramStart {
         world: shared.world,
-        loaded: finder.loaded(&program, &argv),
+        loaded: finder.loaded(&program, &argv, only_lists),
+        starter: starter.map(Arc::new),
         thread: process,
         named: program.path.clone(),
         argv,
-        program: Some(Arc::new(program)),
+        program: Some(program),
         interpreter: None,
         cwd: judged.cwd.clone(),
         view: judged.view,
