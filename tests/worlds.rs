@@ -404,3 +404,72 @@ fn a_person_looks_around_in_a_shell_and_then_decides() {
     assert_eq!(content(&sandbox, "b").unwrap(), "two\n");
     assert_eq!(states(&sandbox), ["applied"]);
 }
+
+/// Runs with arguments, and stops the test should it take longer than anybody would wait.
+fn in_time<'a>(sandbox: &Sandbox, arguments: impl IntoIterator<Item = &'a str>) -> Output {
+    let mut command = std::process::Command::new("timeout");
+    command.arg("30").arg(env!("CARGO_BIN_EXE_substrate"));
+    sandbox.prepare(&mut command);
+    let output = command.args(arguments).output().unwrap();
+    assert_ne!(output.status.code(), Some(124), "{output:?}");
+    output
+}
+
+#[test]
+fn files_of_the_project_that_never_end_hold_up_no_command() {
+    let Some(sandbox) = sandbox("files_of_the_project_that_never_end_hold_up_no_command") else {
+        return;
+    };
+    let line =
+        "mkdir -p .git/info bin; rm -f .git/info/exclude .gitignore .substrate-profile bin/tool; ";
+    let ways = [
+        "mkfifo .git/info/exclude",
+        "ln -s /dev/zero .git/info/exclude",
+        "truncate -s 3G .git/info/exclude",
+        "mkfifo .gitignore",
+        "ln -s /dev/zero .gitignore",
+        "truncate -s 3G .gitignore",
+        "mkfifo bin/tool",
+        "ln -s /dev/zero bin/tool",
+    ];
+    for way in ways {
+        let made = std::process::Command::new("sh")
+            .args(["-c", &format!("{line}{way}")])
+            .current_dir(sandbox.project())
+            .status();
+        assert!(made.unwrap().success());
+        let direct = in_time(&sandbox, ["-c", "echo fine; command -v ./bin/tool; true"]);
+        assert!(text(&direct.stdout).contains("fine"), "{way} {direct:?}");
+        let words = ["run", "--isolated", "--", "sh", "-c", "echo x >> made"];
+        let held = in_time(&sandbox, words);
+        assert!(held.status.success(), "{way} {held:?}");
+        let applied = in_time(&sandbox, ["world", "apply", "-"]);
+        assert!(applied.status.success(), "{way} {applied:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_mostly_a_hole_is_held_shown_and_brought_back_in_time() {
+    let Some(sandbox) =
+        sandbox("a_file_that_is_mostly_a_hole_is_held_shown_and_brought_back_in_time")
+    else {
+        return;
+    };
+    let line = "truncate -s 1T big; printf middle | dd of=big bs=1 seek=500G conv=notrunc";
+    let held = in_time(&sandbox, ["run", "--isolated", "--", "sh", "-c", line]);
+    assert!(held.status.success(), "{held:?}");
+    for arguments in [&["world", "diff", "-"][..], &["world", "apply", "-"]] {
+        let output = in_time(&sandbox, arguments.iter().copied());
+        assert!(output.status.success(), "{output:?}");
+    }
+    let path = sandbox.project().join("big");
+    assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 40);
+    let mut middle = [0; 6];
+    let file = fs::File::open(&path).unwrap();
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut middle, 500 << 30).unwrap();
+    assert_eq!(&middle, b"middle");
+    // The same again changes nothing, which takes a look at both.
+    let line = "touch big; printf middle | dd of=big bs=1 seek=500G conv=notrunc";
+    let again = in_time(&sandbox, ["run", "--isolated", "--", "sh", "-c", line]);
+    assert!(again.status.success(), "{again:?}");
+}

@@ -1,12 +1,13 @@
 //! Finding policies: by name in the user's directory and among the shipped ones, or as a file.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use substrate_compiled::stamp::Stamp;
 use substrate_policy::compile;
 use substrate_policy::diagnostic::SourceFile;
+use substrate_sys::bounded::{self, Links, Unread};
 
 use crate::choice::{Choice, active, is_id};
 use crate::error::BrokerError;
@@ -83,23 +84,10 @@ pub fn read(path: &Path) -> Result<SourceFile, BrokerError> {
         path: path.to_owned(),
         error,
     };
-    let meta = fs::metadata(path).map_err(failed)?;
-    if !meta.is_file() {
-        return Err(failed(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is not a regular file",
-        )));
-    }
-    if meta.len() > MAX_BYTES {
-        return Err(BrokerError::TooLarge(path.to_owned()));
-    }
-    let mut bytes = Vec::new();
-    fs::File::open(path)
-        .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(failed)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(BrokerError::TooLarge(path.to_owned()));
-    }
+    let bytes = bounded::read(path, Links::Follow, MAX_BYTES).map_err(|unread| match unread {
+        Unread::TooLarge(_) => BrokerError::TooLarge(path.to_owned()),
+        unread => failed(unread.into()),
+    })?;
     let text = String::from_utf8(bytes).map_err(|_| BrokerError::NotText(path.to_owned()))?;
     Ok(SourceFile {
         name: path.display().to_string(),

@@ -6,11 +6,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use substrate_sys::at;
+use substrate_sys::{at, reflink};
 
 use crate::copy::open_own;
 use crate::entry::{
@@ -191,7 +192,7 @@ impl Task {
         let (Some(new), fields) = (change.new, &mut change.fields) else {
             return Ok(());
         };
-        let mut theirs = match at::open_read(lower, name) {
+        let theirs = match at::open_read(lower, name) {
             Ok(file) => file,
             // What we may not read on the host counts as different.
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
@@ -200,22 +201,21 @@ impl Task {
             }
             Err(e) => return Err(e),
         };
-        let mut ours = open_own(upper, name, new.mode)?;
+        let ours = open_own(upper, name, new.mode)?;
         let mut hash = self.hash.then(Sha256::new);
-        let mut left = new.size;
-        while left > 0 {
-            let n = fill(&mut ours, room(&mut buffers.one), left)?;
+        let mut blocks = Blocks::new(new.size);
+        while let Some(at) = blocks.next(&[&ours, &theirs])? {
+            let n = fill_at(&ours, room(&mut buffers.one), at)?;
             if let Some(hash) = &mut hash {
-                hash.update(&buffers.one[..n]);
+                blocks.update(hash, at, &buffers.one[..n]);
             }
             if !fields.content {
-                let m = fill(&mut theirs, room(&mut buffers.two), left)?;
+                let m = fill_at(&theirs, room(&mut buffers.two), at)?;
                 fields.content = buffers.one[..n] != buffers.two[..m];
             }
             if n == 0 || fields.content && hash.is_none() {
                 break;
             }
-            left -= n as u64;
         }
         if fields.content && hash.is_none() {
             return Ok(());
@@ -243,6 +243,67 @@ fn room(buffer: &mut Vec<u8>) -> &mut [u8] {
         buffer.resize(BUFFER, 0);
     }
     buffer
+}
+
+/// From this length on only those parts of a file are read that hold something. What a file says that
+/// it has costs nothing, and could keep us busy for days.
+const LONG: u64 = 256 << 20;
+
+/// The blocks of a file that count, in order.
+struct Blocks {
+    size: u64,
+    next: u64,
+}
+
+impl Blocks {
+    fn new(size: u64) -> Blocks {
+        Blocks { size, next: 0 }
+    }
+
+    fn is_long(&self) -> bool {
+        self.size >= LONG
+    }
+
+    /// Where the next one begins, in which one of these files of the same length has data.
+    fn next(&mut self, files: &[&File]) -> io::Result<Option<u64>> {
+        let mut at = Some(self.next);
+        if self.is_long() {
+            let mut starts = Vec::new();
+            for file in files {
+                starts.extend(reflink::next_data(file, self.next)?.map(|(start, _)| start));
+            }
+            let block = |start: u64| (start - start % BUFFER as u64).max(self.next);
+            at = starts.into_iter().min().map(block);
+        }
+        let at = at.filter(|at| *at < self.size);
+        self.next = at.map_or(self.size, |at| at.saturating_add(BUFFER as u64));
+        Ok(at)
+    }
+
+    /// Adds a block to a hash. Of a long file, one of zeroes is as good as none, wherever they come from.
+    fn update(&self, hash: &mut Sha256, at: u64, block: &[u8]) {
+        if self.is_long() {
+            if block.iter().all(|byte| *byte == 0) {
+                return;
+            }
+            hash.update(at.to_le_bytes());
+        }
+        hash.update(block);
+    }
+}
+
+/// Reads from a place until the buffer is full or the file ends.
+fn fill_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], at + filled as u64) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(filled)
 }
 
 /// Whether a host name has other attributes than `own`, as far as the world could see them.
@@ -285,21 +346,20 @@ pub(crate) fn same_leaf(
             if (new.size, new.mtime, new.safe_mode()) != (old.size, old.mtime, old.mode) {
                 return Ok(false);
             }
-            let mut theirs = match at::open_read(host.0, host.1) {
+            let theirs = match at::open_read(host.0, host.1) {
                 Ok(theirs) => theirs,
                 // Its mode keeps even us out, as the world wanted; the rest agrees.
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(true),
                 Err(e) => return Err(e),
             };
-            let mut ours = open_own(upper.0, upper.1, new.mode)?;
-            let mut left = new.size;
-            while left > 0 {
-                let n = fill(&mut ours, room(&mut buffers.one), left)?;
-                let m = fill(&mut theirs, room(&mut buffers.two), left)?;
+            let ours = open_own(upper.0, upper.1, new.mode)?;
+            let mut blocks = Blocks::new(new.size);
+            while let Some(at) = blocks.next(&[&ours, &theirs])? {
+                let n = fill_at(&ours, room(&mut buffers.one), at)?;
+                let m = fill_at(&theirs, room(&mut buffers.two), at)?;
                 if n == 0 || buffers.one[..n] != buffers.two[..m] {
                     return Ok(false);
                 }
-                left -= n as u64;
             }
             Ok(true)
         }
@@ -321,15 +381,14 @@ pub(crate) fn digest_of(
     let mut hash = Sha256::new();
     let own = match entry.kind {
         NodeKind::File if entry.size > 0 => {
-            let mut file = open_own(dir, name, entry.mode)?;
-            let mut left = entry.size;
-            while left > 0 {
-                let n = fill(&mut file, room(&mut buffers.one), left)?;
-                hash.update(&buffers.one[..n]);
+            let file = open_own(dir, name, entry.mode)?;
+            let mut blocks = Blocks::new(entry.size);
+            while let Some(at) = blocks.next(&[&file])? {
+                let n = fill_at(&file, room(&mut buffers.one), at)?;
+                blocks.update(&mut hash, at, &buffers.one[..n]);
                 if n == 0 {
                     break;
                 }
-                left -= n as u64;
             }
             file_attributes(&file, (dir, name), overlay, entry.mode)?
         }

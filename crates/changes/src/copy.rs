@@ -288,8 +288,7 @@ impl<'a> Copier<'a> {
         }
         if entry.size <= SMALL {
             let mut buffer = Vec::with_capacity(entry.size as usize + 1);
-            let mut source = from;
-            source.read_to_end(&mut buffer)?;
+            from.take(SMALL).read_to_end(&mut buffer)?;
             let mut target = to;
             return target.write_all(&buffer);
         }

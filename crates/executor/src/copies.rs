@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use substrate_linux::guard::{Image, Program, same_content};
+use substrate_sys::bounded::{self, Links};
 
 /// Programs that run others within themselves, so that no further start would show what runs.
 const LAUNCHERS: [&str; 3] = ["busybox", "toybox", "coreutils"];
@@ -64,7 +65,7 @@ impl Copies {
                 continue;
             }
             let path = entry.path();
-            let Ok(file) = File::open(&path) else {
+            let Ok(file) = bounded::open(&path, Links::Follow) else {
                 continue;
             };
             let Ok(found) = file.metadata() else { continue };
@@ -101,7 +102,8 @@ impl Copies {
         candidates
             .iter()
             .filter(|(path, _)| {
-                File::open(path).is_ok_and(|known| same_content(&file, &known).unwrap_or(false))
+                bounded::open(path, Links::Follow)
+                    .is_ok_and(|known| same_content(&file, &known).unwrap_or(false))
             })
             .map(|(_, name)| name.as_os_str())
             .collect()

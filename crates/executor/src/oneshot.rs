@@ -10,6 +10,7 @@ use substrate_broker::{Answer, Evaluation, Input, Origin, Request};
 use substrate_command::{is_builtin, is_keyword};
 use substrate_policy::terms::Place;
 use substrate_runtime::supervise::{self, Ending, Program};
+use substrate_sys::bounded::{self, Links};
 use substrate_sys::environment;
 use substrate_text::command_line;
 use substrate_trace::{Completion, Event, Mode, RuleRef, SpanInfo};
@@ -251,12 +252,20 @@ impl Target {
 
 type Refusal = (i32, String);
 
+/// Longest script that is judged.
+const LONGEST_SCRIPT: u64 = 64 << 20;
+
+/// A script as it will run. What comes through a pipe could not be read a second time.
+fn script_text(path: &OsStr) -> std::io::Result<Vec<u8>> {
+    Ok(bounded::read(path, Links::Follow, LONGEST_SCRIPT)?)
+}
+
 impl Job {
     /// The text that is judged.
     fn judged_text(&self) -> Result<Vec<u8>, Refusal> {
         match self {
             Job::Line { text, .. } => Ok(text.as_bytes().to_vec()),
-            Job::Script { path, .. } => std::fs::read(path).map_err(|error| {
+            Job::Script { path, .. } => script_text(path).map_err(|error| {
                 let status = if error.kind() == std::io::ErrorKind::NotFound {
                     NOT_FOUND
                 } else {

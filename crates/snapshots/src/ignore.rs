@@ -3,7 +3,29 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use std::path::Path;
+
 use substrate_compiled::glob::{Slash, matches};
+use substrate_sys::bounded::Unread;
+
+/// The project's own file of rules that are not shared.
+pub(crate) const EXCLUDE: &str = ".git/info/exclude";
+/// Longest file of rules. The commands of a session can make one as long as they like.
+pub(crate) const LIMIT: u64 = 1 << 20;
+
+/// The text of a file of rules; `None` when it is too long. What is no file has no rules.
+pub(crate) fn rules(read: Result<Vec<u8>, Unread>) -> Option<Vec<u8>> {
+    match read {
+        Ok(text) => Some(text),
+        Err(Unread::TooLarge(_)) => None,
+        Err(_) => Some(Vec::new()),
+    }
+}
+
+/// Why a project with such a file is not kept: what its rules leave out may be private.
+pub(crate) fn too_long(path: &Path) -> String {
+    format!("{} has more than {LIMIT} bytes", path.display())
+}
 
 /// The rules of one file, for names below the directory it lies in.
 #[derive(Debug, Default)]

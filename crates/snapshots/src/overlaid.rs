@@ -1,15 +1,16 @@
 //! A project as an isolated world left it: the snapshot before it, and what the world changed.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use substrate_changes::diff::{self, ChangeKind, Found};
 use substrate_changes::pending::{Pending, Root};
+use substrate_sys::bounded::{self, Links};
 
-use crate::ignore::{Rules, Stack};
+use crate::ignore::{self, EXCLUDE, Rules, Stack};
 use crate::snapshot::{Limits, Taken, is_control};
 use crate::store::Store;
 use crate::tree::{Entry, Kind, Tree};
@@ -57,7 +58,7 @@ struct View<'a> {
     limits: &'a Limits,
     roots: &'a [Root],
     /// What each directory's `.gitignore` says, as the world left it.
-    ignores: HashMap<PathBuf, Vec<u8>>,
+    ignores: HashMap<PathBuf, Option<Vec<u8>>>,
 }
 
 impl View<'_> {
@@ -72,8 +73,10 @@ impl View<'_> {
         if own || host.ancestors().any(|above| self.limits.is_private(above)) {
             return Ok(None);
         }
-        if self.ignored(root, &path, found.change.is_dir()) {
-            return Ok(None);
+        match self.ignored(root, &path, found.change.is_dir()) {
+            Ok(false) => {}
+            Ok(true) => return Ok(None),
+            Err(why) => return Ok(Some(why)),
         }
         let source = match root.single {
             true => root.upper.clone(),
@@ -94,7 +97,9 @@ impl View<'_> {
                 let why = format!("{} has more than {most} bytes", path.display());
                 return Ok(Some(why));
             }
-            Some(meta) if meta.is_file() => Some(Kind::File(store.put_file(File::open(&source)?)?)),
+            Some(meta) if meta.is_file() => Some(Kind::File(
+                store.put_file(bounded::open(&source, Links::Refuse)?, self.limits.file)?,
+            )),
             _ => None,
         };
         if kind != Some(Kind::Dir) {
@@ -122,26 +127,31 @@ impl View<'_> {
         })
     }
 
-    /// Whether the project's own rules leave the name, or a directory above it, out.
-    fn ignored(&mut self, root: &Root, path: &Path, is_dir: bool) -> bool {
+    /// Whether the project's own rules leave the name, or a directory above it, out; or why nobody
+    /// can tell.
+    fn ignored(&mut self, root: &Root, path: &Path, is_dir: bool) -> Result<bool, String> {
         let mut stack = Stack::default();
-        if let Ok(text) = fs::read(self.tree.root.join(".git/info/exclude")) {
-            stack.push(0, Rules::parse(&text));
-        }
+        let excluded = bounded::read(self.tree.root.join(EXCLUDE), Links::Follow, ignore::LIMIT);
+        let excluded =
+            ignore::rules(excluded).ok_or_else(|| ignore::too_long(Path::new(EXCLUDE)))?;
+        stack.push(0, Rules::parse(&excluded));
         let mut above = PathBuf::new();
         let mut parts = path.components().peekable();
         while let Some(part) = parts.next() {
             let depth = above.as_os_str().len();
-            stack.push(depth, Rules::parse(self.rules_of(root, &above)));
+            let rules = self.rules_of(root, &above).as_deref();
+            let rules = rules.ok_or_else(|| ignore::too_long(&above.join(".gitignore")))?;
+            stack.push(depth, Rules::parse(rules));
             above.push(part);
             if stack.ignores(above.as_os_str(), parts.peek().is_some() || is_dir) {
-                return true;
+                return Ok(true);
             }
         }
-        false
+        Ok(false)
     }
 
-    fn rules_of(&mut self, root: &Root, dir: &Path) -> &[u8] {
+    /// The rules of a directory; `None` when they are too long to be read.
+    fn rules_of(&mut self, root: &Root, dir: &Path) -> &Option<Vec<u8>> {
         let project = &self.tree.root;
         self.ignores.entry(dir.to_owned()).or_insert_with(|| {
             let host = project.join(dir).join(".gitignore");
@@ -150,10 +160,10 @@ impl View<'_> {
             let file =
                 match written.and_then(|path| Some((fs::symlink_metadata(&path).ok()?, path))) {
                     Some((meta, path)) if meta.is_file() => path,
-                    Some(_) => return Vec::new(),
+                    Some(_) => return Some(Vec::new()),
                     None => host,
                 };
-            fs::read(file).unwrap_or_default()
+            ignore::rules(bounded::read(file, Links::Refuse, ignore::LIMIT))
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use substrate_compiled::file::checksum;
 use substrate_compiled::glob::{self, Slash};
 use substrate_sys::at::{self, Stat};
+use substrate_sys::bounded::{self, Links};
 use substrate_sys::getdents;
 use substrate_sys::mmap::MappedFile;
 use thiserror::Error;
 
-use crate::ignore::{Rules, Stack};
+use crate::ignore::{self, EXCLUDE, Rules, Stack};
 use crate::prefetch::{Ahead, Meeting, View};
 use crate::stat_cache::{Cursor, Head, Known, Stamp, write_record};
 use crate::store::Store;
@@ -130,7 +131,13 @@ pub fn take(store: &mut Store, root: &Path, limits: &Limits) -> Result<Taken, Sn
         private: limits.below(root),
         ..limits.clone()
     };
-    let excluded = fs::read(root.join(".git/info/exclude")).unwrap_or_default();
+    let Some(excluded) = ignore::rules(bounded::read(
+        root.join(EXCLUDE),
+        Links::Follow,
+        ignore::LIMIT,
+    )) else {
+        return Ok(Taken::Skipped(ignore::too_long(Path::new(EXCLUDE))));
+    };
     let parts = limits.private.iter().chain([&excluded]);
     let filter = parts.fold(0, |sum: u64, part| sum.rotate_left(1) ^ checksum(part));
     let head = Head {
@@ -328,12 +335,14 @@ impl<'a> Walk<'a, '_> {
             false => at::stat(dir, ".gitignore").ok().as_ref().map(Stamp::of),
         };
         let depth = self.rules.len();
-        if ignores.is_some()
-            && let Ok(mut file) = at::open_read(dir, ".gitignore")
-        {
-            let mut text = Vec::new();
-            if file.read_to_end(&mut text).is_ok() {
-                self.rules.push(path.len(), Rules::parse(&text));
+        if ignores.is_some() {
+            match ignore::rules(bounded::read_at(dir, ".gitignore", ignore::LIMIT)) {
+                Some(text) => self.rules.push(path.len(), Rules::parse(&text)),
+                None => {
+                    let path = Path::new(OsStr::from_bytes(path)).join(".gitignore");
+                    self.over = Some(ignore::too_long(&path));
+                    return Ok(());
+                }
             }
         }
         let same = same
@@ -514,7 +523,9 @@ impl<'a> Walk<'a, '_> {
                 return Ok(None);
             }
             0o100_000 => {
-                match at::open_read(dir, name).and_then(|file| self.store.put_file(file)) {
+                match at::open_read(dir, name)
+                    .and_then(|file| self.store.put_file(file, self.limits.file))
+                {
                     Ok(hash) => Kind::File(hash),
                     Err(error) if gone(&error) => return Ok(None),
                     Err(error) => return Err(failed("keep", &whole)(error)),

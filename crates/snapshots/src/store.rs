@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
+use substrate_sys::bounded::{self, Links};
 use substrate_sys::reflink;
 
 use crate::tree::{Kind, Tree, TreeId};
@@ -99,16 +100,16 @@ impl Store {
         }
     }
 
-    /// Keeps the content of an open file and answers its hash.
-    pub(crate) fn put_file(&mut self, mut from: File) -> io::Result<[u8; 32]> {
+    /// Keeps the content of an open file, of which there must not be more than `limit` bytes, and
+    /// answers its hash.
+    pub(crate) fn put_file(&mut self, from: File, limit: u64) -> io::Result<[u8; 32]> {
         if !self.copies {
-            match self.clone_file(&from) {
+            match self.clone_file(&from, limit) {
                 Ok(hash) => return Ok(hash),
                 Err(_) => self.copies = true,
             }
         }
-        let mut content = Vec::new();
-        from.read_to_end(&mut content)?;
+        let content = bounded::read_open(&from, limit)?;
         let hash: [u8; 32] = Sha256::digest(&content).into();
         let path = self.object(&hash);
         if !path.exists() {
@@ -118,10 +119,10 @@ impl Store {
     }
 
     /// Shares the blocks of a file first and hashes what was shared, which nobody changes.
-    fn clone_file(&mut self, from: &File) -> io::Result<[u8; 32]> {
+    fn clone_file(&mut self, from: &File, limit: u64) -> io::Result<[u8; 32]> {
         let aside = self.aside()?;
         let shared = new_file(&aside).and_then(|to| reflink::clone_whole(from, &to));
-        let content = shared.and_then(|()| fs::read(&aside));
+        let content = shared.and_then(|()| Ok(bounded::read(&aside, Links::Refuse, limit)?));
         let hash: [u8; 32] = match content {
             Ok(content) => Sha256::digest(&content).into(),
             Err(error) => {

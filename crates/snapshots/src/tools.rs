@@ -1,14 +1,15 @@
 //! The programs that a line names, by the content of their files.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
+use substrate_sys::bounded::{self, Links};
 
 use crate::codec::{Reader, put_bytes};
 use crate::store::{Store, hex};
@@ -51,7 +52,9 @@ pub fn tools(home: &Path, paths: &[PathBuf]) -> Vec<(PathBuf, String)> {
             _ if meta.len() > left => continue,
             _ => {
                 left -= meta.len();
-                let Some(hash) = hash(path) else { continue };
+                let Some(hash) = hash(path, meta.len()) else {
+                    continue;
+                };
                 let now = SystemTime::now().duration_since(UNIX_EPOCH);
                 if now.is_ok_and(|now| changed + SETTLED < now.as_nanos() as u64) {
                     if known.len() >= REMEMBERED {
@@ -72,9 +75,12 @@ pub fn tools(home: &Path, paths: &[PathBuf]) -> Vec<(PathBuf, String)> {
     found
 }
 
-fn hash(path: &Path) -> Option<[u8; 32]> {
+/// The hash of a file of this length; one that has grown meanwhile has none.
+fn hash(path: &Path, length: u64) -> Option<[u8; 32]> {
     let mut hash = Sha256::new();
-    std::io::copy(&mut File::open(path).ok()?, &mut Feed(&mut hash)).ok()?;
+    let mut file = bounded::open(path, Links::Follow).ok()?.take(length + 1);
+    let hashed = std::io::copy(&mut file, &mut Feed(&mut hash)).ok()?;
+    (hashed == length).then_some(())?;
     Some(hash.finalize().into())
 }
 

@@ -163,10 +163,12 @@ pub fn open_dir_path(path: impl AsRef<OsStr>) -> io::Result<OwnedFd> {
     open_dir(cwd, path)
 }
 
-/// Opens a file for reading; never waits for a fifo's writer and never takes a terminal.
+/// Opens a file for reading; never waits for a fifo's writer and never takes a terminal. What is no
+/// regular file is an error.
 pub fn open_read(dir: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<File> {
     let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
-    open(dir, name, flags, 0).map(File::from)
+    let file = File::from(open(dir, name, flags, 0)?);
+    Ok(crate::bounded::regular(file)?)
 }
 
 /// Makes a new file and opens it for writing; fails if the name is taken.

@@ -3,6 +3,7 @@
 pub mod access;
 pub mod alarm;
 pub mod at;
+pub mod bounded;
 pub mod caps;
 pub mod clock;
 pub mod counters;

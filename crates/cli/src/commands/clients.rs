@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use substrate_sys::bounded::{self, Links};
+
 /// How long a client may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -145,14 +147,9 @@ fn with_scheme(text: &str) -> String {
 }
 
 fn file(path: &Path) -> String {
-    let small = fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() < 1 << 20);
-    if small {
-        fs::read(path)
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .unwrap_or_default()
-    } else {
-        String::new()
-    }
+    bounded::read(path, Links::Follow, 1 << 20)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default()
 }
 
 /// What a program prints when it is asked so.

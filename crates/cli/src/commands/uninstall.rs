@@ -8,6 +8,7 @@ use substrate_broker::Home;
 use substrate_changes::gc::{self, Leftover, Verdict};
 use substrate_changes::pending::{Pending, worlds_dir};
 use substrate_linux::limits;
+use substrate_sys::bounded::{self, Links};
 
 use crate::args::UninstallArgs;
 use crate::authority::{self, Needs};
@@ -167,10 +168,14 @@ fn remove(path: &Path) -> Result<(), Failure> {
     Ok(out::print(&format!("removed {}\n", path.display()))?)
 }
 
+fn mentions_shims(text: &[u8]) -> bool {
+    String::from_utf8_lossy(text).contains("substrate shim init")
+}
+
 fn say_what_stays(home: &Home, purged: bool) -> Result<(), Failure> {
     for file in RC_FILES {
         let path = home.user.join(file);
-        if fs::read_to_string(&path).is_ok_and(|text| text.contains("substrate shim init")) {
+        if bounded::read(&path, Links::Follow, 1 << 20).is_ok_and(|text| mentions_shims(&text)) {
             out::print(&format!(
                 "{} still has a line with `substrate shim init`; take it out\n",
                 path.display()

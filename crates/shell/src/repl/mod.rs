@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use rustyline::error::ReadlineError;
 use substrate_linux::relay::Beside as Aside;
+use substrate_sys::bounded::{self, Links};
 
 use crate::engine::{
     Beside, Console, Dialect, Ending, Engine, EngineError, Launcher, Ran, Startup, Then,
@@ -889,6 +890,9 @@ fn rows(text: &str, columns: usize) -> usize {
     text.split('\n').map(row).sum()
 }
 
+/// Longest inputrc that is looked at.
+const INPUTRC_LIMIT: u64 = 1 << 20;
+
 /// The editing style that the environment or the inputrc asks for.
 fn vi_setting() -> Option<bool> {
     if let Some(mode) = std::env::var_os("SUBSTRATE_EDIT_MODE") {
@@ -898,8 +902,8 @@ fn vi_setting() -> Option<bool> {
         let home = std::env::var_os("HOME")?;
         Some(Path::new(&home).join(".inputrc"))
     })?;
-    let content = std::fs::read_to_string(path).ok()?;
-    content
+    let content = bounded::read(path, Links::Follow, INPUTRC_LIMIT).ok()?;
+    String::from_utf8_lossy(&content)
         .lines()
         .filter_map(|line| line.trim().strip_prefix("set editing-mode"))
         .map(|mode| mode.trim() == "vi")

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use substrate_sys::bounded::{self, Links};
+
 use super::keys;
 use crate::gate::Standing;
 use substrate_text::visible;
@@ -147,14 +149,8 @@ pub fn git_branch(cwd: &Path) -> Option<String> {
 }
 
 fn small_file(path: &Path) -> Option<String> {
-    use std::io::Read;
-    let mut content = String::new();
-    std::fs::File::open(path)
-        .ok()?
-        .take(4096)
-        .read_to_string(&mut content)
-        .ok()?;
-    Some(content)
+    let content = bounded::read(path, Links::Follow, 4096).ok()?;
+    String::from_utf8(content).ok()
 }
 
 /// The text without terminal control sequences.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use substrate_sys::flags;
+use substrate_sys::bounded::{self, Links};
 
 use super::{Next, Session, say};
 use crate::engine::quote;
@@ -170,20 +170,13 @@ pub(super) fn shown(text: &[u8]) -> String {
     rows.join("\n")
 }
 
+/// Longest text that comes back from an editor.
+const LONGEST: u64 = 16 << 20;
+
 /// What was saved. The file may lie where programs of the session can put a link or a pipe in its
 /// place; neither is followed.
 fn read_back(path: &Path) -> io::Result<Vec<u8>> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let file = std::fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(flags::O_NOFOLLOW | flags::O_NONBLOCK)
-        .open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::from(io::ErrorKind::InvalidData));
-    }
-    let mut saved = Vec::new();
-    io::Read::read_to_end(&mut &file, &mut saved)?;
-    Ok(saved)
+    Ok(bounded::read(path, Links::Refuse, LONGEST)?)
 }
 
 fn private_file(path: &Path) -> io::Result<std::fs::File> {
