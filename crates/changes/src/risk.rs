@@ -15,8 +15,12 @@ pub enum RunsLater {
     GitHook,
     /// Git's configuration names programs: aliases, filters, pagers, hooks.
     GitConfig,
+    /// Part of a repository that git does not change in its daily work: it may send git elsewhere.
+    GitInside,
     /// direnv runs it on `cd`.
     Envrc,
+    /// It chooses which tools run here, or what they are given.
+    ToolChoice,
     /// It chooses Substrate's policy for this directory.
     SubstrateProfile,
     /// The package manager runs its scripts.
@@ -27,6 +31,12 @@ pub enum RunsLater {
     ShellStartup,
     /// An editor or IDE runs its tasks or settings.
     EditorTask,
+    /// Python runs it when it starts, or when its tests do.
+    PythonStartup,
+    /// A coding agent runs what it names, or does what it says.
+    AgentSettings,
+    /// A container is built or started from it.
+    Container,
     /// A build server runs it.
     Workflow,
     /// cron runs it.
@@ -39,6 +49,10 @@ pub enum RunsLater {
     SshConfig,
     /// It is a program that was not there, or was not one.
     NewExecutable,
+    /// It is a program that now does something else.
+    ChangedExecutable,
+    /// It is a text that a shell runs when somebody says so.
+    Script,
     /// It had setuid, setgid or file capabilities, which are taken away.
     Setuid,
 }
@@ -49,18 +63,25 @@ impl RunsLater {
         match self {
             RunsLater::GitHook => "git runs it",
             RunsLater::GitConfig => "git configuration can name programs to run",
+            RunsLater::GitInside => "inside a repository, where git does not change it by itself",
             RunsLater::Envrc => "direnv runs it",
+            RunsLater::ToolChoice => "chooses the tools that run here",
             RunsLater::SubstrateProfile => "chooses the policy for this directory",
-            RunsLater::PackageScripts => "package scripts changed",
+            RunsLater::PackageScripts => "a package manager can run what it names",
             RunsLater::BuildFile => "a build runs it",
             RunsLater::ShellStartup => "shells run it",
             RunsLater::EditorTask => "an editor can run it",
+            RunsLater::PythonStartup => "python runs it by itself",
+            RunsLater::AgentSettings => "a coding agent obeys it",
+            RunsLater::Container => "a container is made from it",
             RunsLater::Workflow => "a build server runs it",
             RunsLater::Crontab => "cron runs it",
             RunsLater::SystemdUnit => "systemd runs it",
             RunsLater::Autostart => "the desktop runs it at login",
             RunsLater::SshConfig => "ssh reads it",
             RunsLater::NewExecutable => "new executable",
+            RunsLater::ChangedExecutable => "changed executable",
+            RunsLater::Script => "shell script",
             RunsLater::Setuid => "setuid or capabilities are taken away",
         }
     }
@@ -75,26 +96,132 @@ pub struct Flag {
     pub reason: RunsLater,
 }
 
-/// File names that say enough by themselves.
+/// File names that say enough by themselves, in any case; a star at an end stands for any text.
+///
+/// From the manuals of the tools: what each runs, loads or obeys without being told to by name.
+/// `@persistence` of the policies has those of them that nobody has to start.
 const BY_NAME: &[(RunsLater, &[&str])] = &[
     (RunsLater::Envrc, &[".envrc"]),
     (RunsLater::SubstrateProfile, &[".substrate-profile"]),
-    (RunsLater::GitConfig, &[".gitconfig", ".gitmodules"]),
+    (
+        RunsLater::GitConfig,
+        &[".gitconfig", ".gitmodules", ".gitattributes", ".lfsconfig"],
+    ),
     (
         RunsLater::GitHook,
-        &[".pre-commit-config.yaml", "lefthook.yml", ".lefthook.yml"],
+        &[
+            ".pre-commit-config.yaml",
+            ".pre-commit-hooks.yaml",
+            "lefthook.yml",
+            ".lefthook.yml",
+            "lefthook.yaml",
+            ".huskyrc*",
+            ".lintstagedrc*",
+            ".overcommit.yml",
+        ],
+    ),
+    (
+        RunsLater::ToolChoice,
+        &[
+            ".tool-versions",
+            "mise.toml",
+            ".mise.toml",
+            "mise.local.toml",
+            "rust-toolchain",
+            "rust-toolchain.toml",
+            ".sdkmanrc",
+            "devbox.json",
+            "flake.nix",
+            "shell.nix",
+            "default.nix",
+        ],
+    ),
+    (
+        RunsLater::PackageScripts,
+        &[
+            ".npmrc",
+            ".yarnrc",
+            ".yarnrc.yml",
+            ".pnpmfile.cjs",
+            "pnpm-workspace.yaml",
+            "bunfig.toml",
+            "composer.json",
+            "Gemfile",
+            "*.gemspec",
+            "pip.conf",
+            ".pypirc",
+        ],
     ),
     (
         RunsLater::BuildFile,
         &[
-            "Makefile",
-            "makefile",
+            "Makefile*",
             "GNUmakefile",
+            "*.mk",
             "justfile",
-            "Justfile",
             ".justfile",
             "Taskfile.yml",
+            "Taskfile.yaml",
             "Rakefile",
+            "build.rs",
+            "setup.py",
+            "setup.cfg",
+            "pyproject.toml",
+            "tox.ini",
+            "noxfile.py",
+            "pytest.ini",
+            "CMakeLists.txt",
+            "*.cmake",
+            "CMakePresets.json",
+            "CMakeUserPresets.json",
+            "meson.build",
+            "configure",
+            "configure.ac",
+            "*.gradle",
+            "*.gradle.kts",
+            "gradlew",
+            "gradle.properties",
+            "gradle-wrapper.properties",
+            "mvnw",
+            "pom.xml",
+            "build.xml",
+            "build.zig",
+            "SConstruct",
+            "wscript",
+            "WORKSPACE",
+            "WORKSPACE.bazel",
+            "MODULE.bazel",
+            "BUILD",
+            "BUILD.bazel",
+            ".bazelrc",
+            "*.csproj",
+            "*.targets",
+            "*.props",
+            "gulpfile.*",
+            "Gruntfile.*",
+            "webpack.config.*",
+            "vite.config.*",
+            "vitest.config.*",
+            "rollup.config.*",
+            "babel.config.*",
+            ".babelrc*",
+            "jest.config.*",
+            "eslint.config.*",
+            ".eslintrc*",
+            "prettier.config.*",
+            ".prettierrc*",
+            "postcss.config.*",
+            "tailwind.config.*",
+            "next.config.*",
+        ],
+    ),
+    (
+        RunsLater::PythonStartup,
+        &[
+            "conftest.py",
+            "sitecustomize.py",
+            "usercustomize.py",
+            "*.pth",
         ],
     ),
     (
@@ -106,6 +233,7 @@ const BY_NAME: &[(RunsLater, &[&str])] = &[
             ".bash_logout",
             ".bash_aliases",
             ".profile",
+            ".inputrc",
             ".zshrc",
             ".zshenv",
             ".zprofile",
@@ -121,10 +249,77 @@ const BY_NAME: &[(RunsLater, &[&str])] = &[
             ".xprofile",
             ".xinitrc",
             ".xsession",
+            ".tmux.conf",
+            ".screenrc",
+            ".gdbinit",
+            ".lldbinit",
         ],
     ),
-    (RunsLater::Workflow, &[".gitlab-ci.yml", "Jenkinsfile"]),
+    (
+        RunsLater::EditorTask,
+        &[
+            ".exrc",
+            ".vimrc",
+            ".gvimrc",
+            "_vimrc",
+            ".nvimrc",
+            ".nvim.lua",
+            ".lvimrc",
+            ".dir-locals.el",
+            ".dir-locals-2.el",
+            ".emacs",
+            "*.code-workspace",
+            "*.sublime-project",
+        ],
+    ),
+    (
+        RunsLater::AgentSettings,
+        &[
+            ".mcp.json",
+            "mcp_config.json",
+            "AGENTS.md",
+            "AGENTS.override.md",
+            "CLAUDE.md",
+            "CLAUDE.local.md",
+            "GEMINI.md",
+            "copilot-instructions.md",
+            ".cursorrules",
+            ".windsurfrules",
+            ".clinerules",
+            ".goosehints",
+            ".aider.conf.yml",
+            "opencode.json",
+            "opencode.jsonc",
+        ],
+    ),
+    (
+        RunsLater::Container,
+        &[
+            "Dockerfile*",
+            "*.dockerfile",
+            "Containerfile*",
+            "docker-compose*",
+            "compose.yaml",
+            "compose.yml",
+            "compose.override.*",
+            "Vagrantfile",
+        ],
+    ),
+    (
+        RunsLater::Workflow,
+        &[
+            ".gitlab-ci.yml",
+            "Jenkinsfile*",
+            "azure-pipelines*.yml",
+            "bitbucket-pipelines.yml",
+            ".travis.yml",
+            ".drone.yml",
+            "appveyor.yml",
+            "cloudbuild.yaml",
+        ],
+    ),
     (RunsLater::Crontab, &["crontab", ".crontab"]),
+    (RunsLater::Script, &["*.sh", "*.bash", "*.zsh", "*.fish"]),
 ];
 
 /// A directory somewhere on the way, and how the name may end below it.
@@ -140,16 +335,34 @@ const BY_PLACE: &[(RunsLater, &[&str], &[&str])] = &[
     (RunsLater::ShellStartup, &["fish", "conf.d"], &[".fish"]),
     (RunsLater::ShellStartup, &["fish", "functions"], &[".fish"]),
     (RunsLater::ShellStartup, &["profile.d"], &[""]),
+    (RunsLater::PackageScripts, &[".yarn"], &[".cjs", ".js"]),
+    (RunsLater::ToolChoice, &[".mise"], &[""]),
+    (RunsLater::ToolChoice, &["mise"], &[".toml"]),
+    (RunsLater::EditorTask, &[".vscode"], &[""]),
+    (RunsLater::EditorTask, &[".idea"], &[""]),
+    (RunsLater::EditorTask, &[".zed"], &[""]),
+    (RunsLater::EditorTask, &[".fleet"], &[""]),
+    (RunsLater::EditorTask, &[".devcontainer"], &[""]),
+    (RunsLater::EditorTask, &[".config", "nvim"], &[""]),
+    (RunsLater::EditorTask, &[".vim"], &[""]),
+    (RunsLater::AgentSettings, &[".claude"], &[""]),
+    (RunsLater::AgentSettings, &[".codex"], &[""]),
+    (RunsLater::AgentSettings, &[".gemini"], &[""]),
+    (RunsLater::AgentSettings, &[".cursor"], &[""]),
+    (RunsLater::AgentSettings, &[".windsurf"], &[""]),
+    (RunsLater::AgentSettings, &[".opencode"], &[""]),
+    (RunsLater::AgentSettings, &[".agents"], &[""]),
+    (RunsLater::AgentSettings, &[".clinerules"], &[""]),
     (
-        RunsLater::EditorTask,
-        &[".vscode"],
-        &["/tasks.json", "/launch.json", "/settings.json"],
+        RunsLater::AgentSettings,
+        &[".github", "instructions"],
+        &[""],
     ),
-    (RunsLater::EditorTask, &[".idea"], &[".xml"]),
-    (RunsLater::EditorTask, &[".zed"], &[".json"]),
     (RunsLater::Workflow, &[".github", "workflows"], &[""]),
     (RunsLater::Workflow, &[".github", "actions"], &[""]),
     (RunsLater::Workflow, &[".circleci"], &[""]),
+    (RunsLater::Workflow, &[".buildkite"], &[""]),
+    (RunsLater::Workflow, &[".gitlab"], &[".yml"]),
     (RunsLater::Crontab, &["cron.d"], &[""]),
     (RunsLater::Crontab, &["cron.hourly"], &[""]),
     (RunsLater::Crontab, &["cron.daily"], &[""]),
@@ -167,6 +380,53 @@ const BY_PLACE: &[(RunsLater, &[&str], &[&str])] = &[
         &[".ssh"],
         &["/authorized_keys", "/config", "/rc", "/environment"],
     ),
+];
+
+/// What git writes in its daily work, below the directory of a repository; a directory stands for all
+/// that is in it. Whatever else is there decides what git reads or runs.
+const GIT_WORK: &[&str] = &[
+    "objects",
+    "refs",
+    "logs",
+    "reftable",
+    "lfs",
+    "rr-cache",
+    "HEAD",
+    "*_HEAD",
+    "*_MSG",
+    "*_EDITMSG",
+    "*_MODE",
+    "*_RR",
+    "AUTO_MERGE",
+    "BISECT_*",
+    "NOTES_*",
+    "index",
+    "sharedindex.*",
+    "packed-refs",
+    "shallow",
+    "description",
+    "gc.log",
+    "gc.pid",
+    "info/exclude",
+    "info/sparse-checkout",
+    "info/refs",
+    "info/grafts",
+    "rebase-merge",
+    "rebase-apply",
+    "sequencer",
+];
+/// Names that are never work, however deep: lines of a rebase can be commands, and the others are
+/// configuration.
+const GIT_NEVER: &[&str] = &[
+    "config",
+    "config.worktree",
+    "commondir",
+    "gitdir",
+    "attributes",
+    "git-rebase-todo",
+    "strategy",
+    "strategy_opts",
+    "alternates",
 ];
 
 /// Reads the content of a file when a name alone does not decide.
@@ -191,14 +451,20 @@ pub(crate) fn runs_later(path: &Path, change: &Change, contents: &dyn Contents) 
     if path.file_name() == Some(OsStr::new("package.json"))
         && !path.iter().any(|part| part == "node_modules")
         && new.kind == NodeKind::File
-        && scripts_differ(contents)
+        && names_more(contents)
     {
         reasons.push(RunsLater::PackageScripts);
     }
     if new.kind == NodeKind::File {
         let before = change.old.filter(|old| old.kind == NodeKind::File);
-        if new.mode & 0o111 != 0 && before.is_none_or(|old| old.mode & 0o111 == 0) {
-            reasons.push(RunsLater::NewExecutable);
+        if new.mode & 0o111 != 0 {
+            match before {
+                Some(old) if old.mode & 0o111 != 0 => {
+                    let differs = change.kind == ChangeKind::Modified;
+                    reasons.extend(differs.then_some(RunsLater::ChangedExecutable));
+                }
+                _ => reasons.push(RunsLater::NewExecutable),
+            }
         }
         let setid = new.is_setid() && before.is_none_or(|old| !old.is_setid());
         if setid || new.mode & 0o111 != 0 && contents.has_capability() {
@@ -210,53 +476,130 @@ pub(crate) fn runs_later(path: &Path, change: &Change, contents: &dyn Contents) 
 
 fn by_path(path: &Path, new: &Entry) -> Option<RunsLater> {
     let name = path.file_name()?;
-    if let Some(reason) = inside_git(path, name, new) {
+    if let Some(reason) = inside_git(path, new) {
         return Some(reason);
     }
-    for (reason, names) in BY_NAME {
-        if names.iter().any(|n| name == *n) {
-            return Some(*reason);
-        }
+    let dirs_of: Vec<&OsStr> = path.parent()?.iter().collect();
+    let place = BY_PLACE.iter().find(|(_, dirs, ends)| {
+        let below = dirs_of.windows(dirs.len()).any(|at| same(at, dirs));
+        below && ends.iter().any(|end| ends_in(path.as_os_str(), end))
+            || new.kind == NodeKind::Symlink && leads_to(path, dirs)
+    });
+    if let Some((reason, ..)) = place {
+        return Some(*reason);
     }
-    let parts: Vec<&OsStr> = path.parent()?.iter().collect();
-    let bytes = path.as_os_str().as_bytes();
-    BY_PLACE
+    let known = BY_NAME
         .iter()
-        .find(|(_, dirs, ends)| {
-            parts
-                .windows(dirs.len())
-                .any(|at| at.iter().zip(*dirs).all(|(a, b)| a == b))
-                && ends.iter().any(|end| bytes.ends_with(end.as_bytes()))
-        })
-        .map(|(reason, ..)| *reason)
+        .find(|(_, names)| names.iter().any(|known| fits(known, name)));
+    known.map(|(reason, _)| *reason)
 }
 
-/// Hooks and configuration of a repository, its submodules and worktrees; also a `.git` that is
-/// a file, which sends git to another repository with hooks of its own.
-fn inside_git(path: &Path, name: &OsStr, new: &Entry) -> Option<RunsLater> {
-    if name == ".git" && !new.is_dir() {
+/// Whether a name is what a pattern of the lists says, in any case; a star stands for any text.
+fn fits(pattern: &str, name: &OsStr) -> bool {
+    let Some((start, end)) = pattern.split_once('*') else {
+        return name.eq_ignore_ascii_case(pattern);
+    };
+    let begins = name.as_bytes().get(..start.len());
+    name.len() >= start.len() + end.len()
+        && begins.is_some_and(|begin| begin.eq_ignore_ascii_case(start.as_bytes()))
+        && ends_in(name, end)
+}
+
+fn ends_in(text: &OsStr, end: &str) -> bool {
+    let from = text.len().checked_sub(end.len());
+    let last = from.and_then(|from| text.as_bytes().get(from..));
+    last.is_some_and(|last| last.eq_ignore_ascii_case(end.as_bytes()))
+}
+
+/// Whether a link stands where the directories begin: what they hold lies elsewhere then.
+fn leads_to(path: &Path, dirs: &[&str]) -> bool {
+    let parts: Vec<&OsStr> = path.iter().collect();
+    (1..=dirs.len()).any(|count| {
+        let last = parts.len().checked_sub(count).map(|at| &parts[at..]);
+        last.is_some_and(|last| same(last, &dirs[..count]))
+    })
+}
+
+fn same(parts: &[&OsStr], dirs: &[&str]) -> bool {
+    let pairs = parts.iter().zip(dirs);
+    parts.len() == dirs.len() && pairs.into_iter().all(|(a, b)| a.eq_ignore_ascii_case(b))
+}
+
+/// What lies in a repository, its submodules and worktrees; also a `.git` that is no directory, which
+/// sends git to another repository, and the beginning of a repository under another name.
+fn inside_git(path: &Path, new: &Entry) -> Option<RunsLater> {
+    let parts: Vec<&OsStr> = path.iter().collect();
+    let is_git = |part: &&OsStr| part.eq_ignore_ascii_case(".git");
+    if parts.last().is_some_and(is_git) && !new.is_dir() {
         return Some(RunsLater::GitConfig);
     }
-    let parts: Vec<&OsStr> = path.iter().collect();
-    let git = parts.iter().position(|part| *part == ".git")?;
-    let below = &parts[git + 1..];
-    if below.iter().rev().skip(1).any(|part| *part == "hooks") {
-        return Some(RunsLater::GitHook);
+    let mut inside = false;
+    for (at, _) in parts.iter().enumerate().filter(|(_, part)| is_git(part)) {
+        inside = true;
+        if let Some(reason) = below_git(&parts[at + 1..]) {
+            return Some(reason);
+        }
     }
-    (name == "config" || name == "config.worktree").then_some(RunsLater::GitConfig)
+    let begins = !inside && path.file_name() == Some(OsStr::new("HEAD"));
+    begins.then_some(RunsLater::GitConfig)
 }
 
-fn scripts_differ(contents: &dyn Contents) -> bool {
-    let (old, new) = contents.read();
-    let scripts = |text: Option<Vec<u8>>| {
-        let Some(text) = text else {
-            return Ok(None);
-        };
-        serde_json::from_slice::<serde_json::Value>(&text)
-            .map(|v| v.get("scripts").filter(|s| !s.is_null()).cloned())
+/// What a path below the directory of a repository is for, unless git writes it in its daily work.
+fn below_git(below: &[&OsStr]) -> Option<RunsLater> {
+    let (first, last) = (below.first()?, below.last()?);
+    let refs = fits("refs", first) || fits("logs", first);
+    if below.iter().any(|part| fits("hooks", part)) && !refs {
+        return Some(RunsLater::GitHook);
+    }
+    if GIT_NEVER.iter().any(|name| fits(name, last)) && !refs {
+        return Some(RunsLater::GitConfig);
+    }
+    // A submodule may have a name of several parts.
+    let nested = fits("modules", first) || fits("worktrees", first);
+    let starts = if nested { 2..below.len() } else { 0..1 };
+    let work = starts.into_iter().any(|at| is_git_work(&below[at..]));
+    (!work).then_some(RunsLater::GitInside)
+}
+
+fn is_git_work(below: &[&OsStr]) -> bool {
+    let Some((first, rest)) = below.split_first() else {
+        return false;
     };
-    match (scripts(old), scripts(new)) {
-        (Ok(old), Ok(new)) => new.is_some() && old != new,
+    let bytes = first.as_bytes();
+    let first = OsStr::from_bytes(bytes.strip_suffix(b".lock").unwrap_or(bytes));
+    GIT_WORK.iter().any(|work| match work.split_once('/') {
+        Some((dir, name)) => rest.len() == 1 && fits(dir, first) && fits(name, rest[0]),
+        None => fits(work, first),
+    })
+}
+
+/// Members of a package's description that nobody runs.
+const INERT: &[&str] = &[
+    "author",
+    "bugs",
+    "contributors",
+    "description",
+    "funding",
+    "homepage",
+    "keywords",
+    "license",
+    "name",
+    "private",
+    "repository",
+    "version",
+];
+
+/// Whether a package's description names something that it did not name before.
+fn names_more(contents: &dyn Contents) -> bool {
+    let (old, new) = contents.read();
+    let members = |text: Option<Vec<u8>>| match text {
+        None => Ok(serde_json::Map::new()),
+        Some(text) => serde_json::from_slice(&text),
+    };
+    match (members(old), members(new)) {
+        (Ok(old), Ok(new)) => new.iter().any(|(name, value)| {
+            !INERT.contains(&name.as_str()) && !value.is_null() && old.get(name) != Some(value)
+        }),
         // What we cannot read, a package manager may read differently.
         _ => true,
     }
@@ -319,6 +662,58 @@ mod tests {
             ("/p/.git/config", Some(GitConfig)),
             ("/p/.git/worktrees/w/config.worktree", Some(GitConfig)),
             ("/p/.git/objects/ab/cd", None),
+            ("/p/.git/commondir", Some(GitConfig)),
+            ("/p/.git/info/attributes", Some(GitConfig)),
+            ("/p/.git/info/exclude", None),
+            ("/p/.git/hooks", Some(GitHook)),
+            ("/p/.GIT/Hooks/x", Some(GitHook)),
+            ("/p/.git/refs/heads/config", None),
+            ("/p/.git/refs/heads/hooks/x", None),
+            ("/p/.git/logs/HEAD", None),
+            ("/p/.git/HEAD", None),
+            ("/p/.git/index.lock", None),
+            ("/p/.git/config.lock", Some(GitInside)),
+            ("/p/.git/ORIG_HEAD", None),
+            ("/p/.git/COMMIT_EDITMSG", None),
+            ("/p/.git/rebase-merge/onto", None),
+            ("/p/.git/rebase-merge/git-rebase-todo", Some(GitConfig)),
+            ("/p/.git/remotes/origin", Some(GitInside)),
+            ("/p/.git/anything", Some(GitInside)),
+            ("/p/.git/modules/lib/sub/HEAD", None),
+            ("/p/.git/modules/lib/sub/objects/a", None),
+            ("/p/.git/modules/lib/sub/config", Some(GitConfig)),
+            ("/p/.git/modules/lib/sub/other", Some(GitInside)),
+            ("/p/.git/worktrees/w/index", None),
+            ("/p/.git/worktrees/w/commondir", Some(GitConfig)),
+            ("/p/.git/worktrees/w/gitdir", Some(GitConfig)),
+            ("/p/.git/objects/.git/config", Some(GitConfig)),
+            ("/p/bare/HEAD", Some(GitConfig)),
+            ("/p/.gitattributes", Some(GitConfig)),
+            ("/p/build.rs", Some(BuildFile)),
+            ("/p/setup.py", Some(BuildFile)),
+            ("/p/pyproject.toml", Some(BuildFile)),
+            ("/p/sub/CMakeLists.txt", Some(BuildFile)),
+            ("/p/build.gradle.kts", Some(BuildFile)),
+            ("/p/webpack.config.js", Some(BuildFile)),
+            ("/p/tests/conftest.py", Some(PythonStartup)),
+            ("/p/.venv/lib/x.pth", Some(PythonStartup)),
+            ("/p/.npmrc", Some(PackageScripts)),
+            ("/p/.yarnrc.yml", Some(PackageScripts)),
+            ("/p/.yarn/releases/yarn.cjs", Some(PackageScripts)),
+            ("/p/.exrc", Some(EditorTask)),
+            ("/p/.nvim.lua", Some(EditorTask)),
+            ("/p/.dir-locals.el", Some(EditorTask)),
+            ("/p/.devcontainer/devcontainer.json", Some(EditorTask)),
+            ("/p/.claude/settings.json", Some(AgentSettings)),
+            ("/p/.claude/agents/x.md", Some(AgentSettings)),
+            ("/p/.mcp.json", Some(AgentSettings)),
+            ("/p/AGENTS.md", Some(AgentSettings)),
+            ("/p/.tool-versions", Some(ToolChoice)),
+            ("/p/mise.toml", Some(ToolChoice)),
+            ("/p/Dockerfile.dev", Some(Container)),
+            ("/p/compose.yaml", Some(Container)),
+            ("/p/Jenkinsfile", Some(Workflow)),
+            ("/p/scripts/run.sh", Some(Script)),
             ("/p/.git", Some(GitConfig)),
             ("/p/hooks/pre-commit", None),
             ("/p/.husky/pre-commit", Some(GitHook)),
@@ -330,7 +725,7 @@ mod tests {
             ("/home/u/.bashrc", Some(ShellStartup)),
             ("/home/u/.config/fish/conf.d/a.fish", Some(ShellStartup)),
             ("/p/.vscode/tasks.json", Some(EditorTask)),
-            ("/p/.vscode/notes.txt", None),
+            ("/p/.vscode/notes.txt", Some(EditorTask)),
             ("/p/.idea/runConfigurations/a.xml", Some(EditorTask)),
             ("/p/.github/workflows/ci.yml", Some(Workflow)),
             ("/p/.github/README.md", None),
@@ -358,10 +753,53 @@ mod tests {
         };
         assert_eq!(flags(None, Some(0o755), false), [NewExecutable]);
         assert_eq!(flags(Some(0o644), Some(0o755), false), [NewExecutable]);
-        assert_eq!(flags(Some(0o755), Some(0o755), false), []);
-        assert_eq!(flags(Some(0o755), Some(0o4755), false), [Setuid]);
-        assert_eq!(flags(Some(0o4755), Some(0o4755), false), []);
-        assert_eq!(flags(Some(0o755), Some(0o755), true), [Setuid]);
+        let changed = ChangedExecutable;
+        assert_eq!(flags(Some(0o644), Some(0o644), false), []);
+        assert_eq!(flags(Some(0o755), Some(0o755), false), [changed]);
+        assert_eq!(flags(Some(0o755), Some(0o4755), false), [changed, Setuid]);
+        assert_eq!(flags(Some(0o4755), Some(0o4755), false), [changed]);
+        assert_eq!(flags(Some(0o755), Some(0o755), true), [changed, Setuid]);
+        let touched = change(ChangeKind::Meta, Some(0o755), Some(0o755));
+        assert_eq!(runs_later(path, &touched, &NONE), []);
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_directory_counts_as_what_it_leads_to() {
+        let mut link = change(ChangeKind::Created, None, Some(0o777));
+        link.new.as_mut().unwrap().kind = NodeKind::Symlink;
+        for path in [
+            "/p/.vscode",
+            "/p/.github",
+            "/p/.github/workflows",
+            "/p/.husky",
+            "/p/.git",
+            "/p/.git/hooks",
+            "/p/.git/info",
+        ] {
+            assert_ne!(runs_later(Path::new(path), &link, &NONE), [], "{path}");
+        }
+        assert_eq!(runs_later(Path::new("/p/docs"), &link, &NONE), []);
+    }
+
+    /// Both lists are about the same thing; what nobody has to start is in both.
+    #[test]
+    fn what_policies_call_persistence_is_known_here() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../policies/parts/classes.yaml"
+        );
+        let text = std::fs::read_to_string(path).unwrap();
+        let class = text.split("\npersistence:\n").nth(1).unwrap();
+        let class = class.split("\n\n").next().unwrap();
+        let made = change(ChangeKind::Created, None, Some(0o644));
+        let mut count = 0;
+        for pattern in class.lines().filter_map(|line| line.split('"').nth(1)) {
+            let path = pattern.replace("**", "some").replace('*', "x");
+            let path = Path::new("/p").join(path);
+            assert_ne!(runs_later(&path, &made, &NONE), [], "{pattern}");
+            count += 1;
+        }
+        assert!(count > 10, "{count}");
     }
 
     #[test]
@@ -374,6 +812,8 @@ mod tests {
         assert_eq!(flags(without, with), [RunsLater::PackageScripts]);
         assert_eq!(flags(None, with), [RunsLater::PackageScripts]);
         assert_eq!(flags(with, Some("not json")), [RunsLater::PackageScripts]);
+        let depends = Some(r#"{"dependencies":{"x":"1"}}"#);
+        assert_eq!(flags(without, depends), [RunsLater::PackageScripts]);
         assert_eq!(flags(with, with), []);
         assert_eq!(flags(with, without), []);
         let inner = Path::new("/p/node_modules/m/package.json");

@@ -71,8 +71,11 @@ pub const CLIENT_SETS: [&str; 26] = [
     "vagrant",
 ];
 
-const DEFAULT_PROTECT: [&str; 16] = [
+const DEFAULT_PROTECT: [&str; 19] = [
     "$PROJECT/**/.git/config",
+    "$PROJECT/**/.git/config.worktree",
+    "$PROJECT/**/.git/commondir",
+    "$PROJECT/**/.git/info/attributes",
     "$PROJECT/**/.git/hooks/**",
     "$PROJECT/**/.envrc",
     "$PROJECT/**/.substrate-profile",
