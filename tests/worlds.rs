@@ -182,6 +182,40 @@ fn what_was_applied_last_is_undone_as_the_message_says() {
     }
 }
 
+#[test]
+fn only_what_was_applied_here_is_undone_and_what_was_left_out_does_not_count() {
+    const NAME: &str = "only_what_was_applied_here_is_undone_and_what_was_left_out_does_not_count";
+    let Some(sandbox) = sandbox(NAME) else {
+        return;
+    };
+    isolated(&sandbox, &[], "echo after > file");
+    assert!(sandbox.run(["world", "apply", "-"]).status.success());
+    let other = sandbox.home().parent().unwrap().join("other");
+    fs::create_dir_all(other.join(".git")).unwrap();
+    let there = |arguments: &[&str]| {
+        let mut command = sandbox.substrate();
+        command.current_dir(&other).args(arguments);
+        command.output().unwrap()
+    };
+    let bind = "import socket; socket.socket(socket.AF_UNIX).bind('s')";
+    let made = there(&["run", "--isolated", "--", "python3", "-c", bind]);
+    assert!(made.status.success(), "{made:?}");
+    let applied = text(&there(&["world", "apply", "-"]).stdout);
+    assert!(
+        applied.ends_with("0 changes applied, 1 left out\n"),
+        "{applied}"
+    );
+    let undone = there(&["world", "undo"]);
+    assert_eq!(undone.status.code(), Some(1), "{undone:?}");
+    let said = text(&undone.stderr);
+    assert!(said.contains("nothing was applied in"), "{said}");
+    assert_eq!(content(&sandbox, "file").unwrap(), "after\n");
+    let id = said.split("world undo ").nth(1).unwrap();
+    let id = id.split('`').next().unwrap();
+    assert!(there(&["world", "undo", id]).status.success());
+    assert_eq!(content(&sandbox, "file").unwrap(), "before\n");
+}
+
 /// The id of the newest result.
 fn newest(sandbox: &Sandbox) -> String {
     let status = text(&sandbox.run(["world", "status", "--json"]).stdout);
@@ -472,4 +506,81 @@ fn a_file_that_is_mostly_a_hole_is_held_shown_and_brought_back_in_time() {
     let line = "touch big; printf middle | dd of=big bs=1 seek=500G conv=notrunc";
     let again = in_time(&sandbox, ["run", "--isolated", "--", "sh", "-c", line]);
     assert!(again.status.success(), "{again:?}");
+}
+
+#[test]
+fn no_result_that_can_run_later_is_applied_by_itself() {
+    const NAME: &str = "no_result_that_can_run_later_is_applied_by_itself";
+    let Some(sandbox) = sandbox(NAME) else {
+        return;
+    };
+    let policy = format!(
+        "id: test\nname: Test\n{OPEN}world: {{ on_finish: apply }}\ncommands: {{ isolated: [\"sh *\"] }}\n"
+    );
+    sandbox.policy("test", &policy);
+    let held = [
+        (
+            "mkdir evil; echo ../evil > .git/commondir",
+            ".git/commondir",
+        ),
+        (
+            "mkdir -p .git/info; echo '* filter=x' > .git/info/attributes",
+            ".git/info/attributes",
+        ),
+        ("ln -s ../evil .git/hooks", ".git/hooks"),
+        ("echo '* diff=x' > .gitattributes", ".gitattributes"),
+        (
+            "mkdir .claude; echo '{}' > .claude/settings.json",
+            ".claude/settings.json",
+        ),
+        ("echo 'fn main() {}' > build.rs", "build.rs"),
+        ("printf 'true\\n' > run; chmod 755 run", "run"),
+    ];
+    for (line, name) in held {
+        let output = sandbox.run(["run", "--", "sh", "-c", line]);
+        let said = text(&output.stderr);
+        assert!(
+            said.contains(name) && said.contains("world apply"),
+            "{line} {said}"
+        );
+        let there = fs::symlink_metadata(sandbox.project().join(name));
+        assert!(there.is_err(), "{line} was applied");
+    }
+    let line = "mkdir -p .git/objects/ab .git/refs/heads; echo x > .git/refs/heads/main; \
+                echo x > .git/objects/ab/c; echo 'ref: refs/heads/main' > .git/HEAD; echo x > notes";
+    let output = sandbox.run(["run", "--", "sh", "-c", line]);
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(content(&sandbox, "notes").unwrap(), "x\n");
+    assert_eq!(content(&sandbox, ".git/refs/heads/main").unwrap(), "x\n");
+}
+
+#[test]
+fn what_several_write_to_one_file_stays_in_order() {
+    let Some(sandbox) = sandbox("what_several_write_to_one_file_stays_in_order") else {
+        return;
+    };
+    // Neither world may write there, so the bytes are carried over.
+    let out = sandbox.home().parent().unwrap().join("out");
+    let commands = [
+        "$S run --isolated -- sh -c 'echo b; sleep 1; echo c >&2'",
+        "$S -c 'echo b; sleep 1; echo c >&2'",
+        "$S run -- sh -c 'echo b; sleep 1; echo c >&2'",
+    ];
+    for command in commands {
+        // Another one writes to the same open file while the command waits.
+        let line = format!(
+            "(echo a; {command} & sleep 0.5; echo x; wait; echo d) > \"$OUT\" 2>&1; \
+             (echo a; {command}; echo d) >> \"$OUT\" 2>&1"
+        );
+        let mut shell = std::process::Command::new("sh");
+        sandbox.prepare(&mut shell);
+        shell.args(["-c", &line]);
+        shell
+            .env("S", env!("CARGO_BIN_EXE_substrate"))
+            .env("OUT", &out);
+        assert!(shell.status().unwrap().success());
+        let written = fs::read_to_string(&out).unwrap();
+        let lines: Vec<&str> = written.lines().collect();
+        assert_eq!(lines.join(" "), "a b x c d a b c d", "{command}");
+    }
 }

@@ -116,7 +116,7 @@ pub struct Check {
     pub flags: Vec<Flag>,
     /// Sockets and devices, which are left out.
     pub skipped: Vec<PathBuf>,
-    /// Number of changes.
+    /// Number of changes, without those that are left out.
     pub changes: u64,
     /// Bytes of new content.
     pub bytes: u64,
@@ -235,11 +235,12 @@ pub fn apply(
     })
 }
 
-/// The result of which something was applied last and not undone since.
-pub fn last(home: &Path) -> Result<Option<Pending>, PendingError> {
+/// The result of a command at or below a directory of which something was applied last and not
+/// undone since.
+pub fn last(home: &Path, here: &Path) -> Result<Option<Pending>, PendingError> {
     let applied = Pending::list(home)?
         .into_iter()
-        .filter(|pending| pending.meta().applies > 0);
+        .filter(|pending| pending.meta().applies > 0 && pending.meta().cwd.starts_with(here));
     Ok(applied.max_by_key(|pending| journal::begun(pending, pending.meta().applies)))
 }
 
@@ -510,7 +511,10 @@ impl<'a> Planner<'a> {
         for chosen in self.options.paths.iter().filter(|c| path.starts_with(c)) {
             self.seen.insert(chosen.clone());
         }
-        self.check.changes += 1;
+        let left_out = change
+            .new
+            .is_some_and(|e| matches!(e.kind, NodeKind::Socket | NodeKind::Device));
+        self.check.changes += u64::from(!left_out);
         self.check.bytes += change
             .new
             .filter(|_| change.kind != ChangeKind::Meta)
@@ -519,9 +523,6 @@ impl<'a> Planner<'a> {
         if let Some(conflict) = conflict {
             self.check.conflicts.push((path.clone(), conflict));
         }
-        let left_out = change
-            .new
-            .is_some_and(|e| matches!(e.kind, NodeKind::Socket | NodeKind::Device));
         if left_out {
             self.check.skipped.push(path);
             return Ok(());

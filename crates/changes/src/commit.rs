@@ -14,9 +14,7 @@ use substrate_sys::{getdents, openat2};
 use crate::apply::{ApplyError, Selection, Watch, handles};
 use crate::copy::{Copier, Source, Sync};
 use crate::diff::{Counter, DiffError, Stage, base_of};
-use crate::entry::{
-    Attributes, Entry, NodeKind, attributes, is_absent, is_hidden, own_attributes, set_attributes,
-};
+use crate::entry::{Attributes, Entry, NodeKind, is_absent, own_attributes, set_attributes};
 use crate::journal::{Action, Journal, Step};
 use crate::pending::{Pending, Root, RootKind, io_error};
 use crate::remove::remove;
@@ -445,14 +443,8 @@ impl<'a, 'w> Worker<'a, 'w> {
             trail_to(&self.uppers[step.root], step.parent()).map_err(self.fail("read", step))?;
         let upper = trail.here().map_err(self.fail("read", step))?;
         let overlay = self.root(step).kind == RootKind::Overlay;
-        let (mut own, _) =
+        let (own, _) =
             own_attributes(&upper, &name, overlay, new.mode).map_err(self.fail("read", step))?;
-        if overlay {
-            let (theirs, _) = attributes(&dir, &name, false).map_err(self.fail("read", step))?;
-            for (attribute, value) in theirs.into_iter().filter(|(a, _)| is_hidden(a)) {
-                own.entry(attribute).or_insert(value);
-            }
-        }
         // Rights that the host had given itself stay.
         let mode = new.safe_mode() | new.mode & old.mode & 0o6000;
         self.set_meta(step, &dir, &new, mode, &own)

@@ -15,8 +15,7 @@ use substrate_sys::{at, reflink};
 
 use crate::copy::open_own;
 use crate::entry::{
-    Attributes, Entry, Moment, NodeKind, attributes, is_absent, is_hidden, open_attributes,
-    own_attributes,
+    Attributes, Entry, Moment, NodeKind, attributes, is_absent, open_attributes, own_attributes,
 };
 use crate::walk::{Change, ChangeKind, WalkError, owner_differs};
 
@@ -156,7 +155,7 @@ impl Task {
             }
             NodeKind::File if new.size == 0 && old.size == 0 => {
                 let (own, _) = own_attributes(upper, name, self.overlay, new.mode)?;
-                change.fields.attributes = attributes_differ(lower, name, &own, self.overlay)?;
+                change.fields.attributes = attributes_differ(lower, name, &own)?;
             }
             NodeKind::File => change.fields.content = true,
             NodeKind::Symlink => {
@@ -223,7 +222,7 @@ impl Task {
         let own = file_attributes(&ours, (upper, name), self.overlay, new.mode)?;
         if !fields.content {
             let theirs = open_attributes(&theirs, false)?;
-            fields.attributes = differ(&own, theirs, self.overlay);
+            fields.attributes = own != theirs;
         }
         change.digest = hash.map(|hash| with_attributes(hash, &own));
         Ok(())
@@ -311,22 +310,13 @@ pub(crate) fn attributes_differ(
     dir: &Arc<OwnedFd>,
     name: &OsStr,
     own: &Attributes,
-    overlay: bool,
 ) -> io::Result<bool> {
     match attributes(dir, name, false) {
-        Ok((theirs, _)) => Ok(differ(own, theirs, overlay)),
+        Ok((theirs, _)) => Ok(*own != theirs),
         // The world could not read them either, so it has not changed them.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(false),
         Err(e) => Err(e),
     }
-}
-
-fn differ(own: &Attributes, mut theirs: Attributes, overlay: bool) -> bool {
-    if overlay {
-        theirs
-            .retain(|attribute, value| !is_hidden(attribute) || own.get(attribute) == Some(value));
-    }
-    *own != theirs
 }
 
 /// Whether a name of the world's and a name of the host's now hold the same: what an apply

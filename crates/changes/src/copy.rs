@@ -11,9 +11,7 @@ use std::sync::Arc;
 
 use substrate_sys::{at, getdents, openat2, reflink};
 
-use crate::entry::{
-    Entry, NodeKind, attributes, is_hidden, is_whiteout, own_attributes, set_attributes,
-};
+use crate::entry::{Entry, NodeKind, attributes, is_whiteout, own_attributes, set_attributes};
 use crate::trail::Trail;
 
 /// Below this size, reading and writing costs no more than asking for anything better.
@@ -365,8 +363,7 @@ pub(crate) fn open_own(dir: impl AsFd, name: &OsStr, mode: u32) -> io::Result<Fi
 pub(crate) fn copy_dir_meta(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (at::open_dir_path(from)?, at::open_dir_path(to)?);
     let entry = Entry::from(&at::stat(&from, "")?);
-    let (mut own, _) = attributes(&from, "", false)?;
-    own.retain(|attribute, _| !is_hidden(attribute));
+    let (own, _) = attributes(&from, "", false)?;
     set_attributes(&to, "", &own)?;
     let now = at::stat(&to, "")?;
     if (now.uid, now.gid) != (entry.uid, entry.gid) && at::effective_uid() == 0 {

@@ -175,7 +175,8 @@ pub(crate) struct Marks {
 }
 
 /// The user's attributes and access lists of a name. With `overlay`, what the overlay itself
-/// noted is told apart and the user's own `user.overlay.*` get their names back.
+/// noted is told apart. `user.overlay.*` are never among them: on the host they would be taken for
+/// notes of an overlay, so a world neither brings one nor takes one away.
 pub(crate) fn attributes(
     dir: impl AsFd,
     name: impl AsRef<OsStr>,
@@ -222,12 +223,9 @@ fn sort_out(names: Vec<Vec<u8>>, overlay: bool, get: &Get<'_>) -> io::Result<(At
                 marks.metacopy = true;
                 continue;
             }
-            Some(rest) => match rest.strip_prefix(b"overlay.") {
-                Some(escaped) => [b"user.overlay.", escaped].concat(),
-                None => continue,
-            },
+            Some(_) => continue,
         };
-        let carried = own.starts_with(b"user.")
+        let carried = own.starts_with(b"user.") && !own.starts_with(b"user.overlay.")
             || own == b"system.posix_acl_access"
             || own == b"system.posix_acl_default";
         if carried && let Some(value) = get(&attribute)? {
@@ -254,12 +252,6 @@ pub(crate) fn own_attributes(
         }
         other => other,
     }
-}
-
-/// Whether an overlay hides this attribute of a lower file from the world, which then neither
-/// sees nor changes it.
-pub(crate) fn is_hidden(attribute: &[u8]) -> bool {
-    attribute.starts_with(b"user.overlay.")
 }
 
 /// Whether a file carries capabilities, which are never brought to the host.

@@ -449,8 +449,8 @@ impl<'a> Walker<'a> {
             }
         }
         if self.since.is_none_or(|since| new.ctime >= since) {
-            let attributes = self.at("read the attributes of", |w| {
-                attributes_differ(lower, name, &own, w.overlay)
+            let attributes = self.at("read the attributes of", |_| {
+                attributes_differ(lower, name, &own)
             })?;
             // A directory's times change with every name in it, so they say nothing.
             let fields = Fields {

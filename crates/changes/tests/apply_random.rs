@@ -155,8 +155,7 @@ fn operate(root: &OwnedFd, random: &mut Random, base: bool) -> io::Result<()> {
         5 | 6 => at::mkdir(&dir, &name, 0o755),
         7 => at::symlink(other, &dir, &name),
         8 if !is_link(&dir, &name) => {
-            // An overlay hides a host's own `user.overlay.*`, so only the work sets those.
-            let own: &[u8] = if base { b"user.b" } else { b"user.overlay.x" };
+            let own: &[u8] = if base { b"user.b" } else { b"user.w" };
             let attribute = [&b"user.k"[..], own, b"user.long"][bytes.len() % 3];
             xattr::set(&dir, &name, attribute, &bytes[..bytes.len().min(900)])
         }

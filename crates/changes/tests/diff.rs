@@ -177,15 +177,16 @@ fn odd_names_are_ordinary() {
 }
 
 #[test]
-fn a_users_own_overlay_attribute_is_kept_and_the_overlays_is_not() {
+fn attributes_of_overlays_are_nobodys_change() {
     both(
-        "a_users_own_overlay_attribute_is_kept_and_the_overlays_is_not",
+        "attributes_of_overlays_are_nobodys_change",
         |rig| {
             rig.file("f", "1");
             rig.file("g", "1");
+            rig.file("h", "1");
         },
-        "xattr f user.overlay.opaque y; chmod 600 g; chmod 644 g",
-        &["meta[attributes] f"],
+        "xattr f user.overlay.opaque y; xattr h user.own y; chmod 600 g; chmod 644 g",
+        &["meta[attributes] h"],
     );
 }
 

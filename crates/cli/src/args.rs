@@ -426,7 +426,7 @@ pub enum WorldCommand {
     },
     /// Bring back what the last apply changed
     Undo {
-        /// Its span or world: an id, a part of it, or `-` for the newest; without one, what was applied last
+        /// Its span or world: an id, a part of it, or `-` for the newest; without one, what was applied last in this project
         result: Option<String>,
         /// Also where the host changed since
         #[arg(long)]

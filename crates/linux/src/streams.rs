@@ -326,7 +326,19 @@ fn carry(
     mut from: impl Read + Send + 'static,
     mut to: impl Write + Send + 'static,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
-    let pump = move || io::copy(&mut from, &mut to).map(|_| ());
+    // Not by splicing: that takes the position of a file before it waits for bytes, and would then
+    // write over what others, who share the open file, have written meanwhile.
+    let pump = move || {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            match from.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(got) => to.write_all(&buffer[..got])?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    };
     // Signals are for the thread that waits for the command.
     mask::without_signals(|| std::thread::Builder::new().spawn(pump))
 }

@@ -96,8 +96,8 @@ const MODES: &[(libc::c_long, u32, u32)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_creat, 1, SETUID | SETGID),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_mknod, 1, SETUID | SETGID),
-    (libc::SYS_mknodat, 2, SETUID | SETGID),
+    (libc::SYS_mknod, 1, SETUID | SETGID | DEVICE),
+    (libc::SYS_mknodat, 2, SETUID | SETGID | DEVICE),
 ];
 
 /// Calls that may make a file: the argument with the flags; the mode is the next one.
@@ -110,6 +110,9 @@ const OPENS: &[(libc::c_long, u32)] = &[
 const SYS_FCHMODAT2: libc::c_long = 452;
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
+/// Set for devices of both kinds, and for nothing else that can be made. The kernel lets anybody make
+/// the one that overlays take for a removed name.
+const DEVICE: u32 = 0o020_000;
 /// Without one of these an open makes nothing, and what lies where the mode would be is no mode.
 const MAKES: u32 = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY) as u32;
 
@@ -612,6 +615,11 @@ mod tests {
         assert_eq!(call(SYS_FCHMODAT2, &[3, 0, 0o755, garbage]), RET_ALLOW);
         assert_eq!(call(libc::SYS_mknodat, &[3, 0, 0o102_755]), refused);
         assert_eq!(call(libc::SYS_mknod, &[0, 0o104_755]), refused);
+        assert_eq!(call(libc::SYS_mknod, &[0, 0o020_644, 0]), refused);
+        assert_eq!(call(libc::SYS_mknodat, &[3, 0, 0o060_644, 0]), refused);
+        for kind in [0o100_644, 0o010_644, 0o140_644, 0o644] {
+            assert_eq!(call(libc::SYS_mknod, &[0, kind, 0]), RET_ALLOW);
+        }
         assert_eq!(call(libc::SYS_creat, &[0, 0o2755]), refused);
         assert_eq!(call(libc::SYS_openat2, &[3, 0, 0, 24]), errno(libc::ENOSYS));
         let create = libc::O_CREAT as u64 | 1;

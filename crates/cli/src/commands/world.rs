@@ -1,10 +1,10 @@
 //! `substrate world`: what isolated commands left, and what this machine gives to worlds.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use substrate_broker::Home;
+use substrate_broker::{Home, project};
 use substrate_changes::apply::{self, ApplyError, ApplyOptions, Watch};
 use substrate_changes::gc;
 use substrate_changes::patch::{self, Paint};
@@ -12,6 +12,7 @@ use substrate_changes::pending::Pending;
 use substrate_executor::progress::Meter;
 use substrate_linux::{limits, probe};
 use substrate_runtime::supervise::Ending;
+use substrate_sys::real_path::real_path;
 use substrate_text::visible;
 
 use crate::args::WorldCommand;
@@ -228,7 +229,11 @@ fn apply(home: &Home, result: &str, options: &ApplyOptions, dry_run: bool) -> Re
                 _ => "; `substrate world undo` brings the old state back",
             };
             let count = changes(applied.check.changes);
-            text.push_str(&format!("{count} applied{undo}\n"));
+            let left = match applied.check.skipped.len() {
+                0 => String::new(),
+                left => format!(", {left} left out"),
+            };
+            text.push_str(&format!("{count} applied{left}{undo}\n"));
             Ok(out::print(&text)?)
         }
         Err(ApplyError::Conflicts(conflicts)) => {
@@ -257,15 +262,40 @@ fn changes(count: u64) -> String {
 fn undo(home: &Home, result: Option<&str>, force: bool) -> Result<(), Failure> {
     let mut pending = match result {
         Some(result) => find(home, result)?,
-        None => apply::last(&home.path).map_err(missing)?.ok_or_else(|| {
-            Failure::Missing("nothing was applied that could be undone".to_owned())
-        })?,
+        None => {
+            let here = here(home)?;
+            let last = apply::last(&home.path, &here).map_err(missing)?;
+            last.ok_or_else(|| nothing_to_undo(home, &here))?
+        }
     };
     let mut meter = Meter::default();
     let mut tell = |now| meter.tell(now);
     let count = apply::undo(&mut pending, force, &mut Watch::new(&mut tell)).map_err(missing)?;
     drop(meter);
     Ok(out::print(&format!("{} undone\n", changes(count)))?)
+}
+
+/// The project that this is, or the working directory.
+fn here(home: &Home) -> Result<PathBuf, Failure> {
+    let cwd = std::env::current_dir().and_then(real_path);
+    let cwd = cwd.map_err(|error| Failure::Missing(error.to_string()))?;
+    Ok(project::find(&cwd, &cwd, &home.user).unwrap_or(cwd))
+}
+
+/// Says where something was applied, so that nothing there is undone by mistake.
+fn nothing_to_undo(home: &Home, here: &Path) -> Failure {
+    let mut text = format!(
+        "nothing was applied in {} that could be undone",
+        visible(here.as_os_str().as_bytes())
+    );
+    if let Ok(Some(other)) = apply::last(&home.path, Path::new("/")) {
+        let place = visible(other.meta().cwd.as_os_str().as_bytes());
+        let id = &other.meta().span_id;
+        text.push_str(&format!(
+            "; the last apply was in {place}: `substrate world undo {id}` takes that back"
+        ));
+    }
+    Failure::Missing(text)
 }
 
 fn discard(home: &Home, result: &str, force: bool) -> Result<(), Failure> {
