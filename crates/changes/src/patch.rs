@@ -620,17 +620,21 @@ fn text_of(body: &Body) -> &[u8] {
     }
 }
 
+/// Compares line by line. Only a line feed ends a line, as programs that read patches have it.
 fn compared<'a>(old: &'a [u8], new: &'a [u8]) -> TextDiff<'a, 'a, [u8]> {
-    TextDiff::configure().timeout(PATIENCE).diff_lines(old, new)
+    let lines = |text: &'a [u8]| {
+        text.split_inclusive(|byte| *byte == b'\n')
+            .collect::<Vec<_>>()
+    };
+    let mut configured = TextDiff::configure();
+    configured
+        .timeout(PATIENCE)
+        .diff_slices(&lines(old), &lines(new))
 }
 
 /// How many lines came and went. Most changes leave the beginning and the end of a text as they
 /// were, and what is left in between often is on one side only.
 fn line_counts(old: &[u8], new: &[u8]) -> (usize, usize) {
-    // A carriage return may end a line too.
-    if old.contains(&b'\r') || new.contains(&b'\r') {
-        return compared_lines(old, new);
-    }
     let same = std::iter::zip(old, new).take_while(|(a, b)| a == b).count();
     let start = old[..same].iter().rposition(|byte| *byte == b'\n');
     let start = start.map_or(0, |at| at + 1);

@@ -99,6 +99,12 @@ impl Rules {
         (!allowed).then_some(Reason::NotAllowed)
     }
 
+    /// Whether a name is listed itself, so that looking it up tells its name servers nothing else.
+    pub fn lists_name(&self, name: &str) -> bool {
+        let is = |rule: &HostRule| matches!(&rule.host, HostPattern::Name(known) if known == name);
+        self.allowed.iter().any(is)
+    }
+
     /// Whether an address is listed as such for a port, which lifts the ban on special ones.
     pub fn lists_address(&self, address: IpAddr, port: u16) -> bool {
         let target = Target::Address(address);

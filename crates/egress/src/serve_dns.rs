@@ -49,6 +49,14 @@ pub struct DnsStream {
     output: Vec<u8>,
 }
 
+/// Who is at the other end of a query, as far as that can be told.
+type Who = Option<(Kind, SocketAddr, SocketAddr)>;
+
+/// The answer when the budget is used up.
+fn spent(query: &Query) -> Vec<u8> {
+    query.fail(code::FAILURE, Some(&Reason::Budget.to_string()))
+}
+
 impl Engine {
     pub(super) fn on_dns(&mut self, now: Duration) {
         let mut buffer = [0u8; 4096];
@@ -177,6 +185,9 @@ impl Engine {
                 if let Some(reason) = would {
                     self.record(&name, 0, reason, false, who, now);
                 }
+                if !self.rules.lists_name(&name) && !self.pay_for(&name, who, now) {
+                    return self.send_answer(client, Some(&query), spent(&query));
+                }
                 let target = Target::Name(name.as_str().into());
                 let proxied = [80, 443]
                     .iter()
@@ -193,10 +204,31 @@ impl Engine {
                 if let Some(reason) = would {
                     self.record(&name, 0, reason, false, who, now);
                 }
+                if !self.pay_for(&name, who, now) {
+                    return self.send_answer(client, Some(&query), spent(&query));
+                }
                 let job = self.resolver.relay(&name, query.kind, &self.epoll, now);
                 self.wait_for(job, query, client);
             }
         }
+    }
+
+    /// Takes a name that is about to leave the machine from the budget: its labels can carry anything.
+    fn pay_for(&mut self, name: &str, who: Who, now: Duration) -> bool {
+        let (budget, bytes) = (&self.config.budget, name.len() as u64);
+        if self.rules.observe {
+            if budget.count(bytes) {
+                self.record(name, 0, Reason::Budget, false, who, now);
+            }
+            return true;
+        }
+        if budget.take_all(bytes) {
+            return true;
+        }
+        let (used, total) = (budget.used(), budget.total().unwrap_or(0));
+        self.shared.ledger().budget_exceeded(used, total);
+        self.record(name, 0, Reason::Budget, true, who, now);
+        false
     }
 
     fn wait_for(&mut self, job: Key, query: Query, client: Client) {

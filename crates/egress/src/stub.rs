@@ -56,14 +56,10 @@ pub fn decide(query: &Query, rules: &Rules, pool: &Pool) -> Decision {
     if name.ends_with(".arpa") {
         return Decision::Reply(reverse(query, &name, pool));
     }
-    // `_service._proto.host` belongs to its host.
-    let mut host = name.as_str();
-    while let Some((label, rest)) = host.split_once('.') {
-        if !label.starts_with('_') {
-            break;
-        }
-        host = rest;
-    }
+    let host = match query.kind {
+        kind::TXT | kind::SRV | kind::MX => service_host(&name),
+        _ => &name,
+    };
     let against = rules.judge_name(host);
     if let Some(reason) = against.clone()
         && !rules.observe
@@ -82,6 +78,24 @@ pub fn decide(query: &Query, rules: &Rules, pool: &Pool) -> Decision {
         // HTTPS and SVCB carry address hints and keys for hidden names; other types are rare.
         _ => Decision::Reply(query.answer(&[])),
     }
+}
+
+/// Longest label of a service or protocol, with its underscore.
+const SERVICE_LABEL: usize = 16;
+
+/// `_service._proto.host` and `_name.host` belong to their host. More or longer labels would carry
+/// whatever somebody puts into them to the name servers of a host that is listed exactly.
+fn service_host(name: &str) -> &str {
+    let mut host = name;
+    for _ in 0..2 {
+        match host.split_once('.') {
+            Some((label, rest)) if label.starts_with('_') && label.len() <= SERVICE_LABEL => {
+                host = rest;
+            }
+            _ => break,
+        }
+    }
+    host
 }
 
 fn reverse(query: &Query, name: &str, pool: &Pool) -> Vec<u8> {
@@ -158,6 +172,10 @@ mod tests {
             ("b.test", kind::A),
             ("x.a.test", kind::TXT),
             ("_x._tcp.b.test", kind::SRV),
+            ("_x._y._z.a.test", kind::TXT),
+            ("_a-label-too-long._tcp.a.test", kind::TXT),
+            ("x._tcp.a.test", kind::TXT),
+            ("_x._tcp.a.test", kind::A),
         ] {
             let decision = ask(name, kind, Mode::Enforce);
             assert!(

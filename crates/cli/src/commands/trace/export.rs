@@ -1,9 +1,11 @@
 //! `trace export`: spans for spreadsheets and for collectors of OpenTelemetry.
 
 use std::ffi::OsStr;
+use std::io::IsTerminal;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
+use substrate_text::visible;
 use substrate_trace::read::{Filter, Order, Reader, Span};
 
 use super::pages::{Pages, Wanted};
@@ -22,6 +24,7 @@ pub fn run(reader: &Reader, mut filter: Filter, format: &Format) -> Result<(), F
     // An export goes into a file or another program; nobody pages through it.
     let mut pages = Pages::unpaged();
     let otlp = format.otlp_json;
+    let on_terminal = std::io::stdout().is_terminal();
     let head = match otlp {
         true => otlp_head(),
         false => CSV_HEAD.to_owned(),
@@ -37,7 +40,7 @@ pub fn run(reader: &Reader, mut filter: Filter, format: &Format) -> Result<(), F
         let text = match (otlp, first) {
             (true, true) => otlp_span(&span).to_string(),
             (true, false) => format!(",{}", otlp_span(&span)),
-            (false, _) => csv(&span),
+            (false, _) => csv(&span, on_terminal),
         };
         first = false;
         if pages.write(text.as_bytes())? == Wanted::Enough {
@@ -51,7 +54,8 @@ pub fn run(reader: &Reader, mut filter: Filter, format: &Format) -> Result<(), F
     Ok(pages.finish()?)
 }
 
-fn csv(span: &Span) -> String {
+/// One line. A terminal would act on what programs read as it is.
+fn csv(span: &Span, on_terminal: bool) -> String {
     let number = |value: Option<i32>| value.map(|value| value.to_string()).unwrap_or_default();
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let os = |value: Option<&OsStr>| value.unwrap_or_default().to_string_lossy().into_owned();
@@ -82,7 +86,11 @@ fn csv(span: &Span) -> String {
         changed.unwrap_or_default(),
         hosts.join(" "),
     ];
-    fields.map(|field| quoted(&field)).join(",") + "\r\n"
+    let shown = |field: String| match on_terminal {
+        true => visible(field.as_bytes()),
+        false => field,
+    };
+    fields.map(|field| quoted(&shown(field))).join(",") + "\r\n"
 }
 
 /// A field of RFC 4180. One that a spreadsheet would take for a formula gets a quote in front.
