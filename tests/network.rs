@@ -411,6 +411,58 @@ fn unix_sockets_of_the_host_are_masked() {
 }
 
 #[test]
+fn a_policy_that_gets_stricter_holds_a_command_that_runs() {
+    let sandbox = sandbox("enforce", "  allowed: [\"a.test:*\", \"b.test:*\"]", "on");
+    if lacks(
+        &sandbox,
+        "a_policy_that_gets_stricter_holds_a_command_that_runs",
+    ) {
+        return;
+    }
+    // A server that keeps its connections.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut byte = [0];
+                while (&stream).read(&mut byte).is_ok_and(|got| got == 1) {
+                    let _ = (&stream).write_all(&byte);
+                }
+            });
+        }
+    });
+    script(
+        &sandbox.project().join("keep"),
+        "#!/usr/bin/env python3\n\
+         import socket, sys, time\n\
+         def alive(s):\n\
+         \x20   try: s.sendall(b'x'); return s.recv(1) == b'x'\n\
+         \x20   except OSError: return False\n\
+         kept = [socket.create_connection((h, int(sys.argv[1]))) for h in ('a.test', 'b.test')]\n\
+         assert all(map(alive, kept))\n\
+         print('ready', flush=True)\n\
+         end = time.time() + 10\n\
+         while alive(kept[0]) and time.time() < end: time.sleep(0.1)\n\
+         print('kept', alive(kept[0]), alive(kept[1]))\n\
+         for h in ('a.test', 'b.test'):\n\
+         \x20   try: print(h, alive(socket.create_connection((h, int(sys.argv[1])))))\n\
+         \x20   except OSError: print(h, False)\n",
+    );
+    let mut command = sandbox.substrate();
+    command.args(["-c", &format!("./keep {port}")]);
+    let mut running = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let path = sandbox.home().join("policies/test.yaml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("\"a.test:*\", ", "")).unwrap();
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert_eq!(rest, ["kept False True", "a.test False", "b.test True"]);
+    running.wait().unwrap();
+}
+
+#[test]
 fn udp_is_refused_when_the_policy_is_read() {
     let sandbox = Sandbox::new();
     let path = sandbox.policy(

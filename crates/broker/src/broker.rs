@@ -314,6 +314,18 @@ impl Broker {
         self.shared.own_prompt.store(true, Ordering::Relaxed);
     }
 
+    /// Looks whether the policies are others than when it was asked last, or made.
+    pub fn changes(&self) -> impl FnMut() -> bool + Send + use<> {
+        let broker = self.clone();
+        let mut known = self.shared.policies.last();
+        move || {
+            let now = broker.state();
+            let changed = !Arc::ptr_eq(&now, &known);
+            known = now;
+            changed
+        }
+    }
+
     /// The policy of the session.
     pub fn policy(&self) -> Policy {
         self.state().base.policy.clone()

@@ -10,6 +10,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use substrate_policy::terms::Mode;
 use substrate_sys::epoll::{self, Epoll, Events};
 use substrate_sys::inet::{self, Kind};
 use substrate_sys::{netlink, splice};
@@ -58,6 +59,8 @@ const ACCEPT_TURN: usize = 64;
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long accepting rests when descriptors run out.
 const REST: Duration = Duration::from_millis(50);
+/// How often changed terms are looked for, by the real clock.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Everything the thread owns.
 pub struct Engine {
@@ -165,11 +168,13 @@ impl Engine {
         self.buffer = vec![0; 64 * 1024];
         let mut events = Events::with_capacity(512);
         let mut draining = false;
+        let mut next_look = Instant::now() + LOOK;
         // By the real clock: a world's end must not wait for one that stands still.
         let mut drained_by: Option<Instant> = None;
         loop {
             let now = (self.config.clock)();
-            let mut timeout = self.timeout(now);
+            let look = self.follow(&mut next_look, now);
+            let mut timeout = self.timeout(now).into_iter().chain(look).min();
             if draining && self.conns.iter().all(Conn::has_sent_all) {
                 return self.settle_all();
             } else if self.shared.ended.load(Ordering::Acquire) && draining {
@@ -261,7 +266,33 @@ impl Engine {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        let Some(rules) = new else { return };
+        if let Some(rules) = new {
+            self.take_rules(rules, now);
+        }
+    }
+
+    /// Asks for changed terms when it is time to, and says how long until the next time.
+    fn follow(&mut self, next: &mut Instant, now: Duration) -> Option<Duration> {
+        let follow = self.config.follow.as_mut()?;
+        let left = next.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            return Some(left);
+        }
+        *next = Instant::now() + LOOK;
+        if let Some(spec) = follow() {
+            let mode = match self.rules.observe {
+                true => Mode::Observe,
+                false => Mode::Enforce,
+            };
+            let budget = &self.config.budget;
+            budget.set_limits(spec.bytes_per_sec, spec.total_bytes);
+            self.take_rules(Rules::new(&spec, mode), now);
+        }
+        Some(LOOK)
+    }
+
+    /// Puts other lists in force and cuts the connections that they do not allow.
+    fn take_rules(&mut self, rules: Rules, now: Duration) {
         self.rules = rules;
         for key in self.conns.keys() {
             let Some(conn) = self.conns.get_mut(key) else {

@@ -24,6 +24,10 @@ pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 /// Told of events as they happen, from the gate's thread.
 pub type Listener = Box<dyn FnMut(&Event) + Send>;
 
+/// Looks for other terms than before, from the gate's thread, now and then while it serves; must be
+/// quick.
+pub type Follow = Box<dyn FnMut() -> Option<NetSpec> + Send>;
+
 /// Everything the gate needs to know.
 pub struct GateConfig {
     pub(super) rules: Rules,
@@ -38,6 +42,8 @@ pub struct GateConfig {
     pub host_files: HostFiles,
     /// Who is told of events.
     pub listener: Option<Listener>,
+    /// Who knows when the policy changes.
+    pub follow: Option<Follow>,
     /// The clock that rates and timeouts go by.
     pub clock: Clock,
     /// Connections at one time; further ones wait to be accepted. `None`: what the limit of open
@@ -57,6 +63,7 @@ impl GateConfig {
             proxies: Proxies::default(),
             host_files: HostFiles::default(),
             listener: None,
+            follow: None,
             clock: Arc::new(substrate_sys::clock::since_boot),
             max_connections: None,
         }

@@ -9,14 +9,21 @@ use substrate_policy::budget::{Budget, Cells};
 use substrate_policy::terms::WorldSpec;
 
 use crate::network::{NetReport, Network, NetworkMaker};
-use crate::{self as egress, Event, Gate, GateConfig, Proxies};
+use crate::{self as egress, Event, Follow, Gate, GateConfig, Proxies};
 
 /// Told of what a gate refuses or limits, from the gate's own thread; must be quick.
 pub type OnEvent = Arc<dyn Fn(&Event) + Send + Sync>;
 
+/// Looks for other terms than those that a world was made from, for each gate anew.
+pub type Following = Box<dyn Fn(&WorldSpec) -> Follow + Send + Sync>;
+
 /// Gives every world that isolates its network a gate of its own; all of them spend the budget
-/// that is kept in `spent`.
-pub fn networks(on_event: OnEvent, spent: Cells) -> Box<NetworkMaker> {
+/// that is kept in `spent`, and take up what `following` finds.
+pub fn networks(
+    on_event: OnEvent,
+    spent: Cells,
+    following: Option<Following>,
+) -> Box<NetworkMaker> {
     Box::new(move |spec: &WorldSpec| {
         if !spec.net.isolate {
             return Ok(None);
@@ -29,6 +36,7 @@ pub fn networks(on_event: OnEvent, spent: Cells) -> Box<NetworkMaker> {
         let problems = config.proxies.problems.clone();
         let (rate, total) = (spec.net.bytes_per_sec, spec.net.total_bytes);
         config.budget = Arc::new(Budget::over(Cells::clone(&spent), rate, total));
+        config.follow = following.as_ref().map(|following| following(spec));
         let on_event = on_event.clone();
         config.listener = Some(Box::new(move |event| on_event(event)));
         Ok(Some(Box::new(Gated {

@@ -30,7 +30,7 @@ mod stub;
 pub mod tls;
 mod who;
 
-pub use gate::{Clock, Gate, GateConfig, GateError, Listener, most_connections};
+pub use gate::{Clock, Follow, Gate, GateConfig, GateError, Listener, most_connections};
 pub use plan::{STUB, loopback_only};
 pub use proxy::Proxies;
 pub use record::{Event, NetReport, Program, Reason, Refusal};

@@ -81,7 +81,7 @@ pub fn run(
         backend = backend.with_guard(judge);
     }
     if !job.isolation.is_some_and(|isolation| isolation.no_net) {
-        match teller.networks(session, job.spec) {
+        match teller.networks_of_command(session, job.spec, job.cwd) {
             Ok(networks) => backend = backend.with_network(networks),
             Err(why) => {
                 session.notices.say(Kind::Failed, &why);

@@ -1,12 +1,14 @@
 //! What the gates of worlds tell while a command runs: said at once, and recorded with its span.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use substrate_egress::gated::{self, OnEvent};
+use substrate_broker::facts::Machine;
+use substrate_egress::gated::{self, Following, OnEvent};
 use substrate_egress::network::NetworkMaker;
 use substrate_egress::{self as egress, Refusal};
 use substrate_policy::budget::{Cells, own_cells};
@@ -82,7 +84,34 @@ impl Teller {
         session: &Session,
         spec: &WorldSpec,
     ) -> Result<Box<NetworkMaker>, String> {
-        Ok(gated::networks(self.listener(), spent(session, spec)?))
+        Ok(gated::networks(
+            self.listener(),
+            spent(session, spec)?,
+            None,
+        ))
+    }
+
+    /// The same for one command, which a policy that gets stricter meanwhile holds too.
+    pub fn networks_of_command(
+        &self,
+        session: &Session,
+        spec: &WorldSpec,
+        cwd: &Path,
+    ) -> Result<Box<NetworkMaker>, String> {
+        let (broker, cwd) = (session.broker.clone(), cwd.to_owned());
+        let following: Following = Box::new(move |world| {
+            let (mut changes, world) = (broker.changes(), world.clone());
+            let (broker, cwd) = (broker.clone(), cwd.clone());
+            Box::new(move || {
+                changes().then(|| {
+                    let facts = Machine::new(&cwd, &cwd, broker.home(), OsStr::new(""));
+                    let now = broker.world_spec(&facts);
+                    world.clone().narrowed(&now).net
+                })
+            })
+        });
+        let spent = spent(session, spec)?;
+        Ok(gated::networks(self.listener(), spent, Some(following)))
     }
 
     fn listener(&self) -> OnEvent {

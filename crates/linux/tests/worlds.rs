@@ -251,8 +251,11 @@ fn an_allowed_name_is_reached_through_the_gate_and_no_other() {
         host: HostPattern::Name("localhost".into()),
         ports: Some((port, port)),
     }];
-    let backend =
-        Linux::new(Options::default()).with_network(gated::networks(Arc::new(|_| {}), own_cells()));
+    let backend = Linux::new(Options::default()).with_network(gated::networks(
+        Arc::new(|_| {}),
+        own_cells(),
+        None,
+    ));
     let line = format!(
         "exec 3<>/dev/tcp/localhost/{port} && cat <&3; \
          getent hosts other.test || echo no such name"

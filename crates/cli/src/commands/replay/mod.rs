@@ -275,7 +275,7 @@ impl Replays<'_> {
         let spent = self.broker.egress_cells()?;
         Ok(Linux::default()
             .with_guard(Arc::new(judge))
-            .with_network(gated::networks(Arc::new(|_| ()), spent)))
+            .with_network(gated::networks(Arc::new(|_| ()), spent, None)))
     }
 
     /// Makes the new result the record.
