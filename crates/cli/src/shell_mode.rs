@@ -5,18 +5,22 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use std::sync::Arc;
+
 use substrate_broker::enclosure::Trace;
 use substrate_broker::env::{SUBSTRATE_HOME, SUBSTRATE_WORLD};
 use substrate_broker::{Broker, BrokerError, Caller, Choice, Home, Options, enclosure, person};
-use substrate_executor::notice::{Kind, Notices};
+use substrate_executor::front::Kind;
 use substrate_executor::oneshot::{self, Job};
 use substrate_executor::session::{Session, working_directory};
 use substrate_runtime::supervise::Ending;
 use substrate_shell::engine::Startup;
+use substrate_shell::notice::Notices;
 use substrate_shell::prompt_gate::PromptGate;
 use substrate_shell::repl::{self, NotStarted, ReplOptions};
 use substrate_shell::session_world::Quarters;
 use substrate_shell::standard_input;
+use substrate_shell::terminal_front::Terminal;
 use substrate_sys::environment;
 
 use crate::args;
@@ -187,7 +191,7 @@ fn prompt(session: &Session, parsed: &ShellArgs, cwd: &Path, enclosed: Option<Tr
 /// What serves when there can be no prompt of ours: a plain shell, where the policy lets one be started.
 fn last_resort(session: &Session, login: bool, why: &str, cwd: &Path) -> Ending {
     let text = format!("{why}; a plain sh is tried, whose lines nobody judges");
-    session.notices.say(Kind::Warning, &text);
+    session.front.say(Kind::Warning, &text);
     let mut argv = vec![OsString::from("/bin/sh")];
     argv.extend(login.then(|| OsString::from("-l")));
     argv.push(OsString::from("-i"));
@@ -276,7 +280,7 @@ pub fn begin(broker: Broker, env: Vec<CString>, notices: Notices) -> Session {
     for warning in broker.take_warnings() {
         notices.say(Kind::Warning, &warning);
     }
-    Session::begin(broker, env, notices)
+    Session::begin(broker, env, Arc::new(Terminal::new(notices)))
 }
 
 fn print(notices: &Notices, text: &str) -> Ending {

@@ -1,47 +1,22 @@
-//! Asking a person. The question goes to the terminal that controls us and the answer comes from it,
-//! never from standard input; whoever is guarded cannot give it.
+//! Asking a person: what the question is, what is recorded of the answer and what is remembered. How it
+//! is put is the front's business; whoever is guarded cannot answer it.
 
 use std::cell::RefCell;
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
 
-use dialoguer::console::Term;
-use dialoguer::theme::SimpleTheme;
-use dialoguer::{Input, Select};
 use substrate_broker::approvals::{Approved, DEFAULT_SECONDS, Question};
-use substrate_broker::person::{Barrier, Watch};
 use substrate_broker::{Broker, Evaluation, Lasting, Request};
 use substrate_changes::patch::Paint;
 use substrate_policy::Reason;
-use substrate_sys::signals::{self, Signals};
-use substrate_sys::{process_group, terminal};
 use substrate_text::{command_line, unusual, visible};
 use substrate_trace::{Answer, Approval, Event, SpanInfo};
 
-use crate::notice::Kind;
+use crate::front::{Given, Kind};
 use crate::preview::{Preview, Trial};
 use crate::session::Session;
-
-/// The choices, in the order in which they are shown. The last one is chosen unless a person moves.
-const CHOICES: [(&str, Answer); 4] = [
-    ("Allow once", Answer::Once),
-    ("Allow for session", Answer::Session),
-    ("Allow always", Answer::Always),
-    ("Deny", Answer::Refused),
-];
-
-/// What can be picked at the question.
-#[derive(Clone, Copy)]
-enum Pick {
-    Answer(Answer),
-    /// Try the line where nothing of it is real.
-    Try,
-    /// Show in full what trying it came to.
-    Show,
-}
 
 /// Settles a line that a person must approve: `Ok` when it may run, else why not.
 pub fn settle(
@@ -94,7 +69,7 @@ fn put(
             grant_command(&session.broker, request, question)
         ));
     }
-    let dialog = Dialog {
+    let inquiry = Inquiry {
         session,
         request,
         evaluation,
@@ -104,8 +79,8 @@ fn put(
         preview: RefCell::new(None),
         parents,
     };
-    let given = dialog.ask().unwrap_or_else(|error| {
-        session.notices.say(
+    let given = session.front.ask(&inquiry).unwrap_or_else(|error| {
+        session.front.say(
             Kind::Warning,
             &format!("the question could not be asked: {error}"),
         );
@@ -113,7 +88,7 @@ fn put(
     });
     let pattern = given.patterns();
     record(session, span, given.answer, pattern, false);
-    let preview = dialog.preview.take();
+    let preview = inquiry.preview.take();
     if given.answer == Answer::Refused {
         if let Some(preview) = preview {
             preview.discard();
@@ -166,9 +141,7 @@ fn obstacle(session: &Session) -> Option<String> {
     if !session.broker.details().interactive {
         return Some("the policy says `approval.interactive: false`".to_owned());
     }
-    session
-        .barrier()
-        .map(|barrier: Barrier| barrier.to_string())
+    session.barrier().map(|barrier| barrier.to_string())
 }
 
 /// What a person can type elsewhere to approve this.
@@ -205,34 +178,15 @@ fn remember(session: &Session, question: &Question, given: &Given) {
         .broker
         .grant(question, &given.what, &question.directory, lasting);
     if let Err(error) = granted {
-        session.notices.say(
+        session.front.say(
             Kind::Warning,
             &format!("this runs once; the approval could not be remembered: {error}"),
         );
     }
 }
 
-/// What a person answered.
-struct Given {
-    answer: Answer,
-    what: Vec<Approved>,
-}
-
-impl Given {
-    fn denied() -> Self {
-        Self {
-            answer: Answer::Refused,
-            what: Vec::new(),
-        }
-    }
-
-    fn patterns(&self) -> Option<String> {
-        let texts: Vec<&str> = self.what.iter().map(Approved::text).collect();
-        (!texts.is_empty()).then(|| texts.join("; "))
-    }
-}
-
-struct Dialog<'a> {
+/// A question to a person: what it is about, what can be tried and what would be remembered.
+pub struct Inquiry<'a> {
     session: &'a Session,
     request: &'a Request<'a>,
     evaluation: &'a Evaluation,
@@ -243,103 +197,66 @@ struct Dialog<'a> {
     parents: &'a [String],
 }
 
-impl Dialog<'_> {
-    fn ask(&self) -> std::io::Result<Given> {
-        let tty = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open("/dev/tty")?;
-        // An interrupt at the question is an answer to it, not the end of the shell.
-        let interrupts = Signals::take(&[signals::INTERRUPT, signals::QUIT])?;
-        let _keys = KeysFrom::terminal(&tty)?;
-        let screen = Screen::new(self.session, tty)?;
-        screen.say(&self.text())?;
-        let mut watch = screen.forget_keys();
-        let answer = loop {
-            match screen.choose(self.choices())? {
-                Pick::Answer(answer) => break answer,
-                Pick::Try => self.try_out(&screen)?,
-                Pick::Show => self.show(&screen)?,
-            }
-            watch = screen.forget_keys();
-        };
-        let mut given = Given {
-            answer,
-            what: Vec::new(),
-        };
-        if matches!(given.answer, Answer::Session | Answer::Always) {
-            match self.patterns(&screen)? {
-                Some(what) => given.what = what,
-                None => given = Given::denied(),
-            }
-        }
-        if given.answer != Answer::Refused && watch.keys_could_be_faked() {
-            let (prompt, word) = word_prompt();
-            let typed = screen.line(&prompt, "")?;
-            if typed.trim() != word {
-                given = Given::denied();
-            }
-        }
-        while interrupts.next()?.is_some() {}
-        // The menu is gone; what was answered stays on the screen.
-        let named = CHOICES.iter().find(|(_, answer)| *answer == given.answer);
-        if let Some((name, _)) = named {
-            screen.say(&format!("Answer: {name}\n"))?;
-        }
-        Ok(given)
+impl Inquiry<'_> {
+    /// Whether an answer can be remembered; else it is once or not at all.
+    pub fn can_be_remembered(&self) -> bool {
+        !self.question.remember.is_empty()
     }
 
-    /// What can be chosen: without anything that could be remembered, once or not at all.
-    fn choices(&self) -> Vec<(&'static str, Pick)> {
-        let forgetful = self.question.remember.is_empty();
-        let look = match (self.trial, self.preview.borrow().as_ref()) {
-            (_, Some(_)) => Some(("Show the changes", Pick::Show)),
-            (Some(_), None) => Some(("Preview the changes", Pick::Try)),
-            (None, None) => None,
-        };
-        let answers = CHOICES
-            .into_iter()
-            .filter(|(_, answer)| !forgetful || matches!(answer, Answer::Once | Answer::Refused))
-            .map(|(name, answer)| (name, Pick::Answer(answer)));
-        look.into_iter().chain(answers).collect()
+    /// Whether the line can be tried where nothing of it is real, and has not been yet.
+    pub fn can_be_tried(&self) -> bool {
+        self.trial.is_some() && self.preview.borrow().is_none()
+    }
+
+    /// Whether it was tried, so that its changes can be shown.
+    pub fn was_tried(&self) -> bool {
+        self.preview.borrow().is_some()
     }
 
     /// Tries the line where it can do no harm, and says what it would change.
-    fn try_out(&self, screen: &Screen) -> std::io::Result<()> {
+    pub fn try_out(&self) -> String {
         let Some(trial) = self.trial else {
-            return Ok(());
+            return String::new();
         };
         match trial.run() {
             Ok(preview) => {
-                screen.say(&preview.summary())?;
-                screen
-                    .say("If it is allowed, exactly this is applied; it does not run again.\n")?;
+                let summary = preview.summary();
                 *self.preview.borrow_mut() = Some(preview);
-                Ok(())
+                format!(
+                    "{summary}If it is allowed, exactly this is applied; it does not run again.\n"
+                )
             }
-            Err(why) => screen.say(&format!(
-                "It cannot be previewed: {}\n",
-                visible(why.as_bytes())
-            )),
+            Err(why) => format!("It cannot be previewed: {}\n", visible(why.as_bytes())),
         }
     }
 
-    fn show(&self, screen: &Screen) -> std::io::Result<()> {
-        let paint = match self.session.notices.colour() {
-            true => Paint::ANSI,
-            false => Paint::VISIBLE,
-        };
+    /// Shows in full what trying it came to.
+    pub fn show(&self, screen: &mut dyn Write, paint: Paint) -> Result<(), String> {
         match self.preview.borrow().as_ref() {
-            Some(preview) => preview
-                .show(&mut &screen.tty, paint)
-                .or_else(|error| screen.say(&format!("{error}\n")).map_err(|e| e.to_string()))
-                .map_err(std::io::Error::other),
+            Some(preview) => preview.show(screen, paint),
             None => Ok(()),
         }
     }
 
-    fn text(&self) -> String {
-        let command = std::os::unix::ffi::OsStrExt::as_bytes(self.span.cmd.as_os_str());
+    /// What an answer for longer would remember.
+    pub fn proposed(&self) -> &[Approved] {
+        &self.question.remember
+    }
+
+    /// Whether a pattern that a person typed still covers what is asked about; `at` counts the proposals.
+    pub fn fits(&self, at: usize, pattern: &str) -> Result<(), String> {
+        let broker = &self.session.broker;
+        broker.try_pattern(self.request, self.evaluation, at, pattern)
+    }
+
+    /// A variable of the environment that the question is asked in.
+    pub fn variable(&self, name: &str) -> Option<&OsStr> {
+        self.session.variable(name)
+    }
+
+    /// The question in full, with everything that a stranger wrote made visible.
+    pub fn text(&self) -> String {
+        let command = self.span.cmd.as_bytes();
         let mut lines = vec![
             "Command Approval Request".to_owned(),
             format!("Command: {}", visible(command)),
@@ -396,157 +313,8 @@ impl Dialog<'_> {
         );
         visible(text.as_bytes())
     }
-
-    /// Lets the person narrow or widen what is remembered; `None` when he thinks better of it.
-    fn patterns(&self, screen: &Screen) -> std::io::Result<Option<Vec<Approved>>> {
-        let mut all = Vec::new();
-        for (at, what) in self.question.remember.iter().enumerate() {
-            let Approved::Command(proposed) = what else {
-                all.push(what.clone());
-                continue;
-            };
-            let mut text = proposed.clone();
-            loop {
-                let typed = screen.line(
-                    "Remember commands like (Enter, or edit; empty: deny)",
-                    &text,
-                )?;
-                if typed.trim().is_empty() {
-                    return Ok(None);
-                }
-                match self.session.broker.try_pattern(
-                    self.request,
-                    self.evaluation,
-                    at,
-                    typed.trim(),
-                ) {
-                    Ok(()) => {
-                        all.push(Approved::Command(typed.trim().to_owned()));
-                        break;
-                    }
-                    Err(problem) => screen.say(&format!("{}\n", visible(problem.as_bytes())))?,
-                }
-                text = typed;
-            }
-        }
-        Ok(Some(all))
-    }
-}
-
-/// Prompts read keys from standard input when that is a terminal, whichever it is; while this lives, it
-/// is the one that controls us.
-pub struct KeysFrom {
-    before: Option<OwnedFd>,
-}
-
-impl KeysFrom {
-    /// Reads from this terminal until dropped.
-    pub fn terminal(tty: impl AsFd) -> std::io::Result<Self> {
-        let before = std::io::stdin().as_fd().try_clone_to_owned().ok();
-        process_group::replace_stdin(tty)?;
-        Ok(Self { before })
-    }
-}
-
-impl Drop for KeysFrom {
-    fn drop(&mut self) {
-        if let Some(before) = &self.before {
-            let _ = process_group::replace_stdin(before);
-        }
-    }
 }
 
 fn path(path: &Path) -> String {
-    visible(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))
-}
-
-/// Asks for a word that nobody can know who does not see the terminal; the question and the word.
-pub fn word_prompt() -> (String, String) {
-    let id = substrate_trace::SpanId::new().to_string();
-    let word = id[id.len().saturating_sub(5)..].to_owned();
-    let text = format!("Other programs could type here. To confirm, type {word}");
-    (text, word)
-}
-
-/// The terminal, as far as it goes: with a cursor that moves, or line by line.
-struct Screen {
-    tty: fs::File,
-    term: Option<Term>,
-}
-
-impl Screen {
-    fn new(session: &Session, tty: fs::File) -> std::io::Result<Self> {
-        let dumb = session
-            .variable("TERM")
-            .is_none_or(|term| term == "dumb" || term.is_empty());
-        let term = if dumb {
-            None
-        } else {
-            Some(Term::read_write_pair(tty.try_clone()?, tty.try_clone()?))
-        };
-        Ok(Self { tty, term })
-    }
-
-    fn say(&self, text: &str) -> std::io::Result<()> {
-        (&self.tty).write_all(text.as_bytes())
-    }
-
-    /// Drops what was typed before the question stood on the screen, and watches who types from now on.
-    fn forget_keys(&self) -> Watch {
-        let _ = terminal::discard_input(&self.tty);
-        std::thread::sleep(Duration::from_millis(50));
-        let watch = Watch::begin();
-        let _ = terminal::discard_input(&self.tty);
-        watch
-    }
-
-    fn choose(&self, choices: Vec<(&'static str, Pick)>) -> std::io::Result<Pick> {
-        let last = choices.len().saturating_sub(1);
-        let chosen = match &self.term {
-            Some(term) => {
-                let chosen = Select::with_theme(&SimpleTheme)
-                    .items(choices.iter().map(|(name, _)| *name))
-                    .default(last)
-                    .interact_on_opt(term);
-                let _ = term.show_cursor();
-                chosen.unwrap_or(None)
-            }
-            None => {
-                let mut menu = String::new();
-                for (number, (name, _)) in choices.iter().enumerate() {
-                    menu.push_str(&format!("{}) {name}\n", number + 1));
-                }
-                self.say(&menu)?;
-                let typed = self.line(&format!("Choice, or Enter for {}", last + 1), "")?;
-                let number = typed.trim().parse::<usize>().ok();
-                number.and_then(|number| number.checked_sub(1))
-            }
-        };
-        Ok(chosen
-            .and_then(|at| choices.get(at))
-            .map_or(Pick::Answer(Answer::Refused), |(_, pick)| *pick))
-    }
-
-    fn line(&self, prompt: &str, text: &str) -> std::io::Result<String> {
-        match &self.term {
-            Some(term) => Input::<String>::with_theme(&SimpleTheme)
-                .with_prompt(prompt)
-                .with_initial_text(text)
-                .allow_empty(true)
-                .interact_text_on(term)
-                .map_err(|dialoguer::Error::IO(error)| error),
-            None => {
-                let default = if text.is_empty() {
-                    String::new()
-                } else {
-                    format!(" [{}]", visible(text.as_bytes()))
-                };
-                self.say(&format!("{prompt}{default}: "))?;
-                let mut line = String::new();
-                BufReader::new(&self.tty).read_line(&mut line)?;
-                let typed = line.trim();
-                Ok(if typed.is_empty() { text } else { typed }.to_owned())
-            }
-        }
-    }
+    visible(path.as_os_str().as_bytes())
 }

@@ -1,7 +1,6 @@
 //! Running a job in a world, and settling what it left.
 
 use std::ffi::{CString, OsString};
-use std::io::IsTerminal;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
@@ -20,14 +19,12 @@ use substrate_runtime::supervise::Ending;
 use substrate_trace::{Completion, Event, FsDiff, Output, RateLimit, SpanInfo, WorldEvent};
 use substrate_world::backend::{ExecRequest, ExecResult, Place, Status, WorldError, WorldHandle};
 
+use crate::front::{Choice, Kind};
 use crate::isolation::Isolation;
 use crate::network::Teller;
-use crate::notice::Kind;
 use crate::oneshot::{FAILED, NOT_FOUND};
-use crate::progress::Meter;
 use crate::recording::{self, Recording};
 use crate::session::Session;
-use crate::settle::{self, Choice};
 use crate::snapshot::Before;
 use crate::switches;
 
@@ -66,7 +63,7 @@ pub fn run(
         Ok(questions) => questions,
         Err(error) => {
             session
-                .notices
+                .front
                 .say(Kind::Failed, &format!("cannot make a socket pair: {error}"));
             return Ending::Exit(FAILED);
         }
@@ -84,7 +81,7 @@ pub fn run(
         match teller.networks_of_command(session, job.spec, job.cwd) {
             Ok(networks) => backend = backend.with_network(networks),
             Err(why) => {
-                session.notices.say(Kind::Failed, &why);
+                session.front.say(Kind::Failed, &why);
                 return Ending::Exit(FAILED);
             }
         }
@@ -141,15 +138,15 @@ pub fn run(
     };
     // A replay compares contents by this hash.
     let hashed = session.broker.last_details().trace.snapshot;
-    let mut meter = Meter::default();
+    let mut progress = session.front.progress();
     let settled = held
         .as_ref()
-        .map(|pending| diff::settle(pending, hashed, &mut |now| meter.tell(now)));
-    drop(meter);
+        .map(|pending| diff::settle(pending, hashed, &mut progress));
+    drop(progress);
     let held_back = match settled {
         Some(Err(error)) => {
             let text = format!("the changes of the command could not be recorded: {error}");
-            session.notices.say(Kind::Warning, &text);
+            session.front.say(Kind::Warning, &text);
             None
         }
         other => other.and_then(Result::ok),
@@ -226,10 +223,10 @@ fn failed(session: &Session, span: &SpanInfo, error: &WorldError, duration: Dura
     } else {
         FAILED
     };
-    session.notices.say(Kind::Failed, &error.to_string());
+    session.front.say(Kind::Failed, &error.to_string());
     if status == FAILED {
         session
-            .notices
+            .front
             .say(Kind::Info, "nothing was run outside a world instead");
     }
     let done = Completion {
@@ -278,7 +275,7 @@ fn finish(
 pub fn tell_switches(session: &Session, evaluation: &Evaluation, spec: &WorldSpec, status: i32) {
     if status != 0 {
         for hint in switches::hints(&evaluation.line, spec) {
-            session.notices.say(Kind::Info, &hint);
+            session.front.say(Kind::Info, &hint);
         }
     }
 }
@@ -292,7 +289,7 @@ pub fn tell_limits(session: &Session, span: &SpanInfo, reached: &[&str]) {
             "time" => "time for one command, which was ended",
             other => other,
         };
-        session.notices.say(
+        session.front.say(
             Kind::Warning,
             &format!(
                 "the world ran into its limit of {what} (`world.limits.{limit}` in the policy)"
@@ -329,25 +326,28 @@ fn sentence(totals: &Result<Totals, ShowError>) -> String {
 
 /// What becomes of a result: a person decides where there is one, else the policy.
 fn settle_result(session: &Session, job: &Contained<'_>, span: &SpanInfo, pending: Pending) {
-    let mut meter = Meter::default();
-    let totals = patch::totals(&pending, &mut |now| meter.tell(now));
-    drop(meter);
+    let mut progress = session.front.progress();
+    let totals = patch::totals(&pending, &mut progress);
+    drop(progress);
     let sentence = sentence(&totals);
     if totals.is_err() {
         return keep(session, span, &pending, &sentence);
     }
-    let person = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    let kept = job.isolation.is_some_and(|isolation| isolation.keep);
-    let choice = match (kept, job.spec.on_finish, person, job.spec.mode) {
-        (_, OnFinish::Ask, true, _) => settle::ask(&pending, &sentence, session.notices),
-        (true, ..) | (_, OnFinish::Keep, ..) => Choice::Keep,
-        (_, OnFinish::Apply, ..) => Choice::Apply,
-        (_, OnFinish::Discard, ..) => Choice::Discard,
-        // Nobody can be asked: observing must not break work, enforcing must not lose the question.
-        (_, OnFinish::Ask, false, Mode::Observe) => Choice::Apply,
-        (_, OnFinish::Ask, false, Mode::Enforce) => Choice::Keep,
+    let chosen = match job.spec.on_finish {
+        OnFinish::Ask => session.front.settle(&pending, &sentence),
+        _ => None,
     };
-    carry_out(session, span, pending, choice, &sentence, person);
+    let kept = job.isolation.is_some_and(|isolation| isolation.keep);
+    let choice = match (chosen, kept, job.spec.on_finish, job.spec.mode) {
+        (Some(choice), ..) => choice,
+        (_, true, ..) | (_, _, OnFinish::Keep, _) => Choice::Keep,
+        (_, _, OnFinish::Apply, _) => Choice::Apply,
+        (_, _, OnFinish::Discard, _) => Choice::Discard,
+        // Nobody can be asked: observing must not break work, enforcing must not lose the question.
+        (_, _, OnFinish::Ask, Mode::Observe) => Choice::Apply,
+        (_, _, OnFinish::Ask, Mode::Enforce) => Choice::Keep,
+    };
+    carry_out(session, span, pending, choice, &sentence, chosen.is_some());
 }
 
 /// What a session left in `$HOME` outside `fs.write`. Nobody is asked about every file that a shell
@@ -380,11 +380,11 @@ fn carry_out(
         Choice::Keep => return keep(session, span, &pending, sentence),
         Choice::Discard => {
             if let Err(error) = gc::discard(&mut pending) {
-                session.notices.say(Kind::Failed, &error.to_string());
+                session.front.say(Kind::Failed, &error.to_string());
             }
             "discard"
         }
-        Choice::Apply => match apply_safely(&mut pending, agreed) {
+        Choice::Apply => match apply_safely(session, &mut pending, agreed) {
             Ok(held_back) if held_back.is_empty() => "apply",
             Ok(held_back) => {
                 let what = format!("{sentence}; held back: {}", held_back.join(", "));
@@ -405,10 +405,13 @@ fn carry_out(
 }
 
 /// Applies a result. Without a person to agree, what would run later stays behind with its reasons.
-fn apply_safely(pending: &mut Pending, agreed: bool) -> Result<Vec<String>, String> {
+fn apply_safely(
+    session: &Session,
+    pending: &mut Pending,
+    agreed: bool,
+) -> Result<Vec<String>, String> {
     let all = ApplyOptions::default();
-    let mut meter = Meter::default();
-    let mut tell = |now| meter.tell(now);
+    let mut tell = session.front.progress();
     let check = apply::check(pending, &all, &mut tell).map_err(|error| error.to_string())?;
     if !agreed && !check.flags.is_empty() {
         return Ok(check
@@ -424,7 +427,7 @@ fn apply_safely(pending: &mut Pending, agreed: bool) -> Result<Vec<String>, Stri
 fn keep(session: &Session, span: &SpanInfo, pending: &Pending, what: &str) {
     let id = &pending.meta().span_id;
     let short = &id[id.len().saturating_sub(12)..];
-    session.notices.say(
+    session.front.say(
         Kind::Info,
         &format!("held back: {what}; `substrate world diff {short}` shows it, `substrate world apply {short}` takes it over"),
     );

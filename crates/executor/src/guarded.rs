@@ -28,7 +28,7 @@ use substrate_trace::{
 
 use crate::approval;
 use crate::copies::{self, Copies};
-use crate::notice::{Kind, Notices};
+use crate::front::{Front, Kind};
 use crate::session::Session;
 
 /// Most processes whose spans are remembered.
@@ -41,7 +41,7 @@ const ENGINE: &str = "bash --noediting --norc --noprofile -i";
 /// Judges program starts by the policies of a session.
 pub struct StartJudge {
     broker: Broker,
-    notices: Notices,
+    front: Arc<dyn Front>,
     search_path: OsString,
     writer: Result<Writer, String>,
     isolated: bool,
@@ -50,11 +50,11 @@ pub struct StartJudge {
     /// What was refused last: who looks for a program along `PATH` tries several files.
     last: Mutex<Option<(i32, Vec<OsString>)>>,
     spans: Mutex<HashMap<i32, SpanId>>,
-    front: Mutex<Option<Front>>,
+    desk: Mutex<Option<Desk>>,
 }
 
 /// Where questions go, and the bell that tells of them.
-struct Front {
+struct Desk {
     questions: Sender<Question>,
     bell: UnixStream,
     /// Somebody attends to them now.
@@ -137,7 +137,7 @@ impl StartJudge {
     /// A judge for worlds in which writes are held back, or not.
     pub fn new(
         broker: Broker,
-        notices: Notices,
+        front: Arc<dyn Front>,
         search_path: &OsStr,
         writer: Result<Writer, String>,
         isolated: bool,
@@ -150,23 +150,23 @@ impl StartJudge {
         StartJudge {
             search_path: std::env::join_paths(visible).unwrap_or_else(|_| search_path.to_owned()),
             broker,
-            notices,
+            front,
             writer,
             isolated,
             line: Mutex::default(),
             copies: OnceLock::new(),
             last: Mutex::default(),
             spans: Mutex::default(),
-            front: Mutex::default(),
+            desk: Mutex::default(),
         }
     }
 
     /// A judge for the worlds of replays, where commands look for programs along this path.
-    pub fn replaying(broker: &Broker, notices: Notices, search_path: &OsStr) -> StartJudge {
+    pub fn replaying(broker: &Broker, front: Arc<dyn Front>, search_path: &OsStr) -> StartJudge {
         let redactor = Redactor::new(&broker.policy().settings().redact);
         let writer = Writer::open_with(&broker.home().path, Retention::default(), redactor);
         let writer = writer.map_err(|error| error.to_string());
-        Self::new(broker.clone(), notices, search_path, writer, true)
+        Self::new(broker.clone(), front, search_path, writer, true)
     }
 
     /// Has questions put to whoever holds what this returns; without it nobody can be asked.
@@ -175,7 +175,7 @@ impl StartJudge {
         bell.set_nonblocking(true)?;
         ringing.set_nonblocking(true)?;
         let (questions, waiting) = mpsc::channel();
-        *lock(&self.front) = Some(Front {
+        *lock(&self.desk) = Some(Desk {
             questions,
             bell: ringing,
             attended: true,
@@ -189,8 +189,8 @@ impl StartJudge {
 
     /// Whether somebody attends to questions from now on; what comes otherwise is refused.
     pub fn attended(&self, now: bool) {
-        if let Some(front) = lock(&self.front).as_mut() {
-            front.attended = now;
+        if let Some(desk) = lock(&self.desk).as_mut() {
+            desk.attended = now;
         }
     }
 
@@ -206,10 +206,10 @@ impl StartJudge {
             reply,
         };
         {
-            let front = lock(&self.front);
-            let front = front.as_ref().filter(|front| front.attended)?;
-            front.questions.send(question).ok()?;
-            let _ = (&front.bell).write(&[1]);
+            let desk = lock(&self.desk);
+            let desk = desk.as_ref().filter(|desk| desk.attended)?;
+            desk.questions.send(question).ok()?;
+            let _ = (&desk.bell).write(&[1]);
         }
         answer.recv().ok()
     }
@@ -429,8 +429,8 @@ impl StartJudge {
             (Some(own), why) => format!("{own}; {why}"),
         };
         ExecVerdict::Deny(
-            self.notices
-                .plain(Kind::Refused, &denial(&evaluation.policy.id, rule, &reason)),
+            self.front
+                .line(Kind::Refused, &denial(&evaluation.policy.id, rule, &reason)),
         )
     }
 
@@ -471,7 +471,7 @@ impl StartJudge {
         drop(spans);
         match self.record(&Event::command_start(&span)) {
             Err(error) if evaluation.policy.mode == Mode::Enforce => {
-                ExecVerdict::Deny(self.notices.plain(
+                ExecVerdict::Deny(self.front.line(
                     Kind::Failed,
                     &format!("not started, because it cannot be recorded: {error}"),
                 ))
@@ -547,15 +547,14 @@ impl ExecJudge for StartJudge {
         self.evaluate(start, |request, evaluation| {
             let Some(question) = &evaluation.question else {
                 return ExecVerdict::Deny(
-                    self.notices
-                        .plain(Kind::Refused, "this needs a person's approval"),
+                    self.front.line(Kind::Refused, "this needs a person's approval"),
                 );
             };
             let hint = format!(
                 "this needs a person's approval, which cannot be asked for here. To approve it, a person can run: {}",
                 approval::grant_command(&self.broker, request, question)
             );
-            if !lock(&self.front).as_ref().is_some_and(|front| front.attended) {
+            if !lock(&self.desk).as_ref().is_some_and(|desk| desk.attended) {
                 let rule = evaluation.judgement.deciding().map(|reason| &reason.rule);
                 return self.refuse(start, &evaluation, rule, &hint);
             }

@@ -17,7 +17,7 @@ use substrate_trace::{
     Event, NetAttempt, Outcome, RateLimit, Redactor, Retention, SpanInfo, WorldEvent, Writer,
 };
 
-use crate::notice::{Kind, Notices};
+use crate::front::{Front, Kind};
 use crate::session::Session;
 
 /// Lines about the network that one command gets; the trace has the rest.
@@ -40,7 +40,7 @@ type Told = (Arc<SpanInfo>, egress::Event);
 
 #[derive(Clone)]
 struct Voice {
-    notices: Notices,
+    front: Arc<dyn Front>,
     home: PathBuf,
     redact: Vec<String>,
 }
@@ -49,7 +49,7 @@ impl Teller {
     /// One for all worlds of a session.
     pub fn new(session: &Session) -> Teller {
         let voice = Voice {
-            notices: session.notices,
+            front: Arc::clone(&session.front),
             home: session.broker.home().path.clone(),
             redact: session.broker.last_policy().settings().redact.clone(),
         };
@@ -154,7 +154,7 @@ fn spent(session: &Session, spec: &WorldSpec) -> Result<Cells, String> {
         )),
         Err(error) => {
             let text = format!("the egress budget is this command's alone: {error}");
-            session.notices.say(Kind::Warning, &text);
+            session.front.say(Kind::Warning, &text);
             Ok(own_cells())
         }
     }
@@ -165,7 +165,7 @@ impl Voice {
         let redactor = Redactor::new(&self.redact);
         let writer = Writer::open_with(&self.home, Retention::default(), redactor);
         let mut speech = Speech {
-            notices: self.notices,
+            front: Arc::clone(&self.front),
             writer: writer.map_err(|error| error.to_string()),
             said: HashSet::new(),
         };
@@ -176,7 +176,7 @@ impl Voice {
 }
 
 struct Speech {
-    notices: Notices,
+    front: Arc<dyn Front>,
     writer: Result<Writer, String>,
     said: HashSet<String>,
 }
@@ -280,8 +280,8 @@ impl Speech {
         }
         if self.said.len() > MOST_LINES {
             let text = "network: more was refused; `substrate trace` has all of it";
-            return self.notices.say_beside(Kind::Info, text);
+            return self.front.say_beside(Kind::Info, text);
         }
-        self.notices.say_beside(kind, text);
+        self.front.say_beside(kind, text);
     }
 }

@@ -17,8 +17,8 @@ use substrate_trace::{Completion, Event, Mode, RuleRef, SpanInfo};
 
 use crate::approval;
 use crate::contained::{self, Contained};
+use crate::front::Kind;
 use crate::isolation::Isolation;
-use crate::notice::Kind;
 use crate::preview::Trial;
 use crate::recording::{self, Recording};
 use crate::session::Session;
@@ -62,7 +62,7 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
     let judged = match job.judged_text() {
         Ok(text) => text,
         Err((status, message)) => {
-            session.notices.say(Kind::Failed, &message);
+            session.front.say(Kind::Failed, &message);
             return Ending::Exit(status);
         }
     };
@@ -113,7 +113,7 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
     let target = match job.target(&evaluation, session, &search_path, cwd) {
         Ok(target) => target,
         Err((status, message)) => {
-            session.notices.say(Kind::Failed, &message);
+            session.front.say(Kind::Failed, &message);
             let done = Completion {
                 exit: Some(status),
                 ..Completion::default()
@@ -186,7 +186,7 @@ fn direct(
         Ok(ending) => ending,
         Err(error) => {
             let (status, text) = start_failure(&error, &target.shown);
-            session.notices.say(Kind::Failed, &text);
+            session.front.say(Kind::Failed, &text);
             Ending::Exit(status)
         }
     };

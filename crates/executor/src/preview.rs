@@ -21,7 +21,7 @@ use substrate_trace::{Completion, Enforced, Event, SpanInfo, WorldEvent};
 use substrate_world::backend::{self, ExecRequest, Status, WorldBackend};
 
 use crate::contained;
-use crate::notice::Kind;
+use crate::front::Kind;
 use crate::oneshot::{FAILED, shell_path};
 use crate::session::Session;
 
@@ -207,7 +207,7 @@ impl Preview {
         let ending = match &applied {
             Ok(_) => self.ending,
             Err(error) => {
-                session.notices.say(
+                session.front.say(
                     Kind::Failed,
                     &format!("nothing was run, and what was tried could not be applied: {error}"),
                 );

@@ -20,7 +20,7 @@ use substrate_sys::{mask, streams};
 use substrate_trace::{Key, Output, SpanInfo, Stdin, Via};
 use substrate_world::backend::Tap;
 
-use crate::notice::Kind;
+use crate::front::Kind;
 use crate::session::Session;
 
 /// Longer files on standard input, or that output went to, are not read for their digest.
@@ -179,7 +179,7 @@ impl Recording {
                     Source::Terminal(Arc::new(Mutex::new(Capture::new(this.copy))))
                 }
                 Via::Terminal if session.record => {
-                    session.notices.say(
+                    session.front.say(
                         Kind::Warning,
                         "what goes to the terminal is not recorded: --record follows pipes and files",
                     );

@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use substrate_broker::env::SUBSTRATE_AGENT_ID;
-use substrate_broker::person::{self, Barrier};
+use substrate_broker::person::Barrier;
 use substrate_broker::{Broker, Evaluation, Note, enclosure};
 use substrate_policy::settings::OutputRecord;
 use substrate_sys::environment;
@@ -16,16 +17,15 @@ use substrate_trace::{
     denial,
 };
 
+use crate::front::{Front, Kind};
 use crate::guarded::StartJudge;
-use crate::notice::{Announcer, Kind, Notices};
-use crate::watch::{self, Watch};
 
 /// Everything that the lines of a session share.
 pub struct Session {
     /// Decides.
     pub broker: Broker,
-    /// Says.
-    pub notices: Notices,
+    /// Whom commands are run for.
+    pub front: Arc<dyn Front>,
     /// The environment that programs get, before Substrate's own variable.
     pub env: Vec<CString>,
     /// `--record`: a person wants to keep what commands print.
@@ -43,7 +43,7 @@ pub struct Session {
 
 impl Session {
     /// Begins a session; one that runs below another carries on its id.
-    pub fn begin(broker: Broker, env: Vec<CString>, notices: Notices) -> Self {
+    pub fn begin(broker: Broker, env: Vec<CString>, front: Arc<dyn Front>) -> Self {
         let enclosing = environment::get(&env, PARENT_SPAN_VAR)
             .and_then(|value| std::str::from_utf8(value).ok())
             .and_then(|value| value.parse::<ParentSpan>().ok());
@@ -64,7 +64,7 @@ impl Session {
         enclosure::mark();
         Self {
             broker,
-            notices,
+            front,
             env,
             record: false,
             writer,
@@ -83,7 +83,7 @@ impl Session {
         let home = &self.broker.home().path;
         StartJudge::new(
             self.broker.clone(),
-            self.notices,
+            Arc::clone(&self.front),
             &self.search_path(),
             Writer::open_with(home, Retention::default(), redactor)
                 .map_err(|error| error.to_string()),
@@ -107,7 +107,7 @@ impl Session {
 
     /// What stands between this session and a person who could approve something.
     pub fn barrier(&self) -> Option<Barrier> {
-        person::barrier(self.broker.caller())
+        self.front.barrier(self.broker.caller())
     }
 
     /// Tells the person and the trace what happened to the policies since the last line.
@@ -120,34 +120,16 @@ impl Session {
             *self.writer.borrow_mut() = open_trace(&self.broker);
         }
         if self.broker.has_notes() {
-            self.teller(Announcer::default())
-                .tell(&|event| self.record_or_warn(event));
+            let say = |kind, text: &str| self.front.say(kind, text);
+            self.policy_teller()
+                .tell(&say, &|event| self.record_or_warn(event));
         }
     }
 
-    /// Tells of changed policies as soon as they change, while a person edits a line; what changes
-    /// while a program has the screen is left for the next prompt.
-    pub fn watch_policies(&self, announcer: &Announcer) -> notify::Result<Watch> {
-        let teller = self.teller(announcer.clone());
-        let home = self.broker.home().path.clone();
-        watch::start(self.broker.clone(), move || {
-            if !teller.announcer.is_editing() {
-                return;
-            }
-            let writer = Writer::open(&home);
-            teller.tell(&|event| {
-                if let Ok(writer) = &writer {
-                    let _ = writer.write(event);
-                }
-            });
-        })
-    }
-
-    fn teller(&self, announcer: Announcer) -> Teller {
-        Teller {
+    /// What it takes to tell of changed policies, from any thread.
+    pub fn policy_teller(&self) -> PolicyTeller {
+        PolicyTeller {
             broker: self.broker.clone(),
-            notices: self.notices,
-            announcer,
             session_id: self.session_id,
             parent: self.parent,
             agent_id: self.agent_id.clone(),
@@ -238,7 +220,7 @@ impl Session {
 
     fn warn_unrecorded(&self, error: &str) {
         if !self.warned.replace(true) {
-            self.notices
+            self.front
                 .say(Kind::Warning, &format!("this is not recorded: {error}"));
         }
     }
@@ -252,7 +234,7 @@ impl Session {
             (Some(own), why) => format!("{own}; {why}"),
         };
         self.record_or_warn(&Event::policy_violation(span, Outcome::Deny));
-        self.notices
+        self.front
             .say(Kind::Refused, &denial(&span.policy_id, rule, &reason));
     }
 
@@ -264,7 +246,7 @@ impl Session {
         };
         if self.enforces() {
             let text = format!("nothing was run, because it cannot be recorded: {error}");
-            self.notices.say(Kind::Failed, &text);
+            self.front.say(Kind::Failed, &text);
             return false;
         }
         self.warn_unrecorded(&error);
@@ -301,25 +283,20 @@ fn open_trace(broker: &Broker) -> Result<Writer, String> {
 }
 
 /// What it takes to tell of changed policies, from any thread.
-struct Teller {
+pub struct PolicyTeller {
     broker: Broker,
-    notices: Notices,
-    announcer: Announcer,
     session_id: SessionId,
     parent: Option<SpanId>,
     agent_id: String,
 }
 
-impl Teller {
-    fn warn(&self, text: &str) {
-        self.announcer.say(&self.notices.line(Kind::Warning, text));
-    }
-
-    fn tell(&self, record: &dyn Fn(&Event<'_>)) {
+impl PolicyTeller {
+    /// Says and records what happened to the policies since somebody was told last.
+    pub fn tell(&self, say: &dyn Fn(Kind, &str), record: &dyn Fn(&Event<'_>)) {
         for note in self.broker.take_notes() {
             let (file, sha256, error) = match &note {
                 Note::Reloaded { file, sha256 } => {
-                    self.announcer.say(&self.notices.reloaded());
+                    say(Kind::Done, "Policy reloaded");
                     (file, sha256, None)
                 }
                 Note::Kept {
@@ -327,11 +304,11 @@ impl Teller {
                     sha256,
                     error,
                 } => {
-                    self.warn(&note.text());
+                    say(Kind::Warning, &note.text());
                     (file, sha256, Some(error.clone()))
                 }
                 Note::Warning(text) => {
-                    self.warn(text);
+                    say(Kind::Warning, text);
                     continue;
                 }
             };

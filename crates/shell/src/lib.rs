@@ -1,9 +1,14 @@
 //! The shell: the engine, its front end, and what standard input says.
 
+pub mod asking;
 pub mod engine;
 pub mod gate;
+pub mod notice;
 mod past;
+pub mod policy_watch;
+pub mod progress;
 pub mod prompt_gate;
 pub mod repl;
 pub mod session_world;
 pub mod standard_input;
+pub mod terminal_front;

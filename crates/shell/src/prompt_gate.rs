@@ -16,20 +16,22 @@ use substrate_sys::memfd;
 use substrate_trace::{Completion, Enforced, Event, PARENT_SPAN_VAR, SpanInfo};
 use substrate_world::backend::Tap;
 
+use crate::asking;
 use crate::gate::{
     Borrowed, Decision, Gate, Hint, Names, Outcome, Recall, Standing, Submission, Verdict,
 };
+use crate::notice::Announcer;
 use crate::past;
+use crate::policy_watch::{self, Watch};
 use crate::session_world::Quarters;
+use substrate_executor::approval;
 use substrate_executor::contained::{self, Contained};
-use substrate_executor::notice::{Announcer, Kind};
+use substrate_executor::front::Kind;
 use substrate_executor::oneshot::{self, DENIED, FAILED};
 use substrate_executor::preview::{self, Preview, Trial};
 use substrate_executor::recording::{self, Recording};
 use substrate_executor::session::Session;
 use substrate_executor::snapshot::Before;
-use substrate_executor::watch::Watch;
-use substrate_executor::{approval, settle};
 
 /// What Substrate's own commands do at the prompt.
 pub trait OwnCommands {
@@ -107,7 +109,7 @@ impl PromptGate<'_> {
     /// A full disk must be repairable: a person may let one line run that leaves no trace.
     fn runs_unrecorded(&self, submission: &Submission<'_>) -> bool {
         (submission.line_mode)();
-        self.session.barrier().is_none() && settle::confirm("run this line unrecorded?")
+        self.session.barrier().is_none() && asking::confirm("run this line unrecorded?")
     }
 
     /// Whether a line that belongs in the session's world may run in the engine as that now is; an
@@ -128,7 +130,7 @@ impl PromptGate<'_> {
     fn runs_unheld(&self, span: &SpanInfo) -> bool {
         let agreed = matches!(self.quarters, Quarters::Refused(_))
             && self.session.barrier().is_none()
-            && settle::confirm("run this line all the same, outside a world?");
+            && asking::confirm("run this line all the same, outside a world?");
         if agreed {
             approval::record(
                 self.session,
@@ -300,7 +302,7 @@ impl Gate for PromptGate<'_> {
                     && let Err(why) = self.fits(spec)
                     && !starts_nothing(&evaluation)
                 {
-                    self.session.notices.say(Kind::Failed, &why);
+                    self.session.front.say(Kind::Failed, &why);
                     (submission.line_mode)();
                     if !self.runs_unheld(&span) {
                         return told(FAILED);
@@ -434,7 +436,7 @@ impl Gate for PromptGate<'_> {
 
     fn engine_starts(&mut self) {
         // Without a watch, changes are told with the next line.
-        self.watch = self.session.watch_policies(&self.announcer).ok();
+        self.watch = policy_watch::announce(self.session, &self.announcer).ok();
         let home = self.session.broker.home().path.clone();
         std::thread::spawn(move || gc::now_and_then(&home, limits::leftovers));
     }
@@ -505,7 +507,7 @@ fn isolated(
         oneshot::shell_path().and_then(|path| CString::new(path.into_os_string().into_vec()).ok());
     let (Some(shell), Ok(program)) = (shell, program) else {
         session
-            .notices
+            .front
             .say(Kind::Failed, "the line cannot be handed to a world");
         return FAILED;
     };

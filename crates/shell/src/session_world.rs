@@ -21,9 +21,9 @@ use substrate_world::backend::{ExecRequest, Stdio, WorldBackend, WorldError, Wor
 
 use crate::engine::{Beside, Launched, Launcher, Start};
 use substrate_executor::contained;
+use substrate_executor::front::{Front, Kind};
 use substrate_executor::guarded::{Questions, StartJudge};
 use substrate_executor::network::Teller;
-use substrate_executor::notice::{Kind, Notices};
 use substrate_executor::session::Session;
 
 /// How the world of a prompt is called in lists of commands.
@@ -53,8 +53,8 @@ impl Quarters {
         match SessionWorld::make(session, spec, &evaluation, cwd) {
             Ok(world) => Self::World(Rc::new(world)),
             Err(error) => {
-                session.notices.say(Kind::Failed, &error.to_string());
-                session.notices.say(
+                session.front.say(Kind::Failed, &error.to_string());
+                session.front.say(
                     Kind::Info,
                     "there is a prompt, but it runs nothing except `cd`, `exit` and `substrate`",
                 );
@@ -102,7 +102,7 @@ pub struct SessionWorld {
     questions: Questions,
     env: Vec<(OsString, OsString)>,
     span: SpanInfo,
-    notices: Notices,
+    front: Arc<dyn Front>,
     state: RefCell<State>,
 }
 
@@ -168,7 +168,7 @@ impl SessionWorld {
             questions,
             env: contained::variables(&session.env),
             span,
-            notices: session.notices,
+            front: Arc::clone(&session.front),
             state: RefCell::new(State {
                 world,
                 spec: spec.clone(),
@@ -213,7 +213,7 @@ impl SessionWorld {
             Err(error) => return Err(error.to_string()),
         };
         if !change.needs_restart.is_empty() && state.announced != change.needs_restart {
-            self.notices.say(
+            self.front.say(
                 Kind::Info,
                 &format!(
                     "the policy changed {}; that holds for the next shell: leave this one with `exit`",
@@ -295,7 +295,7 @@ impl SessionWorld {
         if let Err(error) = self.backend.end(state.world)
             && !matches!(error, WorldError::Gone(_))
         {
-            self.notices.say(Kind::Warning, &error.to_string());
+            self.front.say(Kind::Warning, &error.to_string());
         }
         self.teller.finish();
         if let Some(pending) = self.backend.take_held(state.world) {
@@ -401,7 +401,7 @@ impl Launcher for InWorld {
                     Some(project) if *project != path => project.clone(),
                     _ => PathBuf::from("/"),
                 };
-                quarters.notices.say(
+                quarters.front.say(
                     Kind::Warning,
                     &format!(
                         "{} is not in the world ({source}); the shell starts in {}",

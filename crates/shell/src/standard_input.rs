@@ -14,7 +14,7 @@ use substrate_trace::{Completion, Event, PARENT_SPAN_VAR, ParentSpan};
 
 use crate::repl::is_complete;
 use substrate_executor::approval;
-use substrate_executor::notice::Kind;
+use substrate_executor::front::Kind;
 use substrate_executor::oneshot::{self, FAILED, Job, shell_path};
 use substrate_executor::session::Session;
 
@@ -25,7 +25,7 @@ pub fn run(session: &Session, options: &[OsString], parameters: &[OsString], cwd
         // A world is made for a text as a whole.
         let mut text = Vec::new();
         if let Err(error) = input.read_to_end(&mut text) {
-            session.notices.say(
+            session.front.say(
                 Kind::Failed,
                 &format!("cannot read standard input: {error}"),
             );
@@ -42,7 +42,7 @@ pub fn run(session: &Session, options: &[OsString], parameters: &[OsString], cwd
     }
     let Some(shell) = shell_path() else {
         session
-            .notices
+            .front
             .say(Kind::Failed, "there is neither bash nor sh on this machine");
         return Ending::Exit(FAILED);
     };
@@ -57,7 +57,7 @@ pub fn run(session: &Session, options: &[OsString], parameters: &[OsString], cwd
         Ok(child) => child,
         Err(error) => {
             session
-                .notices
+                .front
                 .say(Kind::Failed, &format!("{}: {error}", shell.display()));
             return Ending::Exit(FAILED);
         }
@@ -151,7 +151,7 @@ fn judge(session: &Session, text: &[u8], cwd: &Path) -> Result<Vec<u8>, i32> {
         },
     };
     if terms.place != Place::Direct {
-        session.notices.say(
+        session.front.say(
             Kind::Failed,
             "a command on standard input cannot be isolated on its own; run it with `substrate -c`",
         );

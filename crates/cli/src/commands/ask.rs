@@ -9,8 +9,8 @@ use dialoguer::{Confirm, Input, Select};
 use substrate_broker::env::SUBSTRATE_HOME;
 use substrate_broker::person::Watch;
 use substrate_broker::{Broker, BrokerError, Caller, Home};
-use substrate_executor::approval::{KeysFrom, word_prompt};
 use substrate_executor::session::working_directory;
+use substrate_shell::asking::{KeysFrom, word_prompt};
 use substrate_sys::{environment, terminal};
 
 use crate::failure::Failure;

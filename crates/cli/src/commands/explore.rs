@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use substrate_broker::BrokerError;
+use substrate_executor::front::Kind;
 use substrate_executor::isolation::Isolation;
-use substrate_executor::notice::{Kind, Notices};
 use substrate_executor::oneshot::{self, Job, shell_path};
 use substrate_executor::session::working_directory;
 use substrate_runtime::supervise::Ending;
+use substrate_shell::notice::Notices;
 use substrate_sys::environment;
 use substrate_text::visible;
 

@@ -33,9 +33,10 @@ use std::path::Path;
 
 use clap::{CommandFactory, Parser};
 use substrate_command::analyse::{Context, analyse};
-use substrate_executor::notice::{Kind, Notices};
+use substrate_executor::front::Kind;
 use substrate_executor::session::Session;
 use substrate_runtime::supervise::Ending;
+use substrate_shell::notice::Notices;
 use substrate_shell::prompt_gate::OwnCommands;
 use substrate_sys::{environment, process_group};
 

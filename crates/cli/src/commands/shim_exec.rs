@@ -10,12 +10,13 @@ use substrate_broker::{
     Answer, Broker, BrokerError, Caller, Choice, Evaluation, Home, Input, Options, Origin, Request,
 };
 use substrate_executor::approval;
+use substrate_executor::front::Kind;
 use substrate_executor::isolation::Isolation;
-use substrate_executor::notice::{Kind, Notices};
 use substrate_executor::oneshot::{self, DENIED, FAILED, Job};
 use substrate_executor::session::{Session, working_directory};
 use substrate_policy::terms::Place;
 use substrate_runtime::supervise::Ending;
+use substrate_shell::notice::Notices;
 use substrate_shim::{guard, record, start, tool};
 use substrate_sys::environment;
 use substrate_text::command_line;

@@ -9,9 +9,9 @@ use substrate_changes::apply::{self, ApplyError, ApplyOptions, Watch};
 use substrate_changes::gc;
 use substrate_changes::patch::{self, Paint};
 use substrate_changes::pending::Pending;
-use substrate_executor::progress::Meter;
 use substrate_linux::{limits, probe};
 use substrate_runtime::supervise::Ending;
+use substrate_shell::progress::Meter;
 use substrate_sys::real_path::real_path;
 use substrate_text::visible;
 

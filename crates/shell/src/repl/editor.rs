@@ -29,7 +29,7 @@ use super::prompt::Looks;
 use super::{completion, continuation, words};
 use crate::engine::{Bound, Dialect, Engine};
 use crate::gate::{self, Gate, Verdict};
-use substrate_executor::notice::Announcer;
+use crate::notice::Announcer;
 
 /// What the editor's callbacks share with the session.
 pub struct Shared<'g> {

@@ -29,13 +29,13 @@ use crate::engine::{
     find_shell, quote,
 };
 use crate::gate::{Borrowed, Decision, Gate, Outcome, Submission};
+use crate::notice::Announcer;
 use editor::{Pressed, Shared, Signals};
 use highlight::Painter;
 use history::SharedHistory;
 use keys::Keys;
 use prompt::{Looks, Prompt};
 use recall::shown;
-use substrate_executor::notice::Announcer;
 
 pub use continuation::is_complete;
 pub use history::Redact;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use serde_json::json;
 use substrate_broker::{Answer, Broker, BrokerError, Evaluation, Input, Origin, Request};
 use substrate_egress::gated;
+use substrate_executor::front::Kind;
 use substrate_executor::guarded::StartJudge;
-use substrate_executor::notice::{Kind, Notices};
 use substrate_executor::oneshot::{DENIED, FAILED};
 use substrate_executor::recording;
 use substrate_executor::session::working_directory;
@@ -19,6 +19,8 @@ use substrate_linux::Linux;
 use substrate_policy::terms::{Place, WorldSpec};
 use substrate_replay::{Accepted, Again, Past, Refusal, Run, accept};
 use substrate_runtime::supervise::Ending;
+use substrate_shell::notice::Notices;
+use substrate_shell::terminal_front::Terminal;
 use substrate_sys::environment;
 use substrate_trace::read::{Reader, Record};
 use substrate_trace::{Component, Key, Redactor, Retention, SessionId, SpanInfo, Writer, denial};
@@ -260,7 +262,11 @@ impl Replays<'_> {
     /// what is refused belongs to the span.
     fn world(&self, past: &Past, evaluation: &Evaluation) -> std::io::Result<Linux> {
         let search_path = past.context.path.clone().unwrap_or_default();
-        let judge = StartJudge::replaying(self.broker, self.notices, &search_path);
+        let judge = StartJudge::replaying(
+            self.broker,
+            Arc::new(Terminal::new(self.notices)),
+            &search_path,
+        );
         let session = past.span.session_id.parse();
         let session = session.unwrap_or_else(|_| SessionId::new());
         let mut span = SpanInfo::new(Component::Replay, session, None);

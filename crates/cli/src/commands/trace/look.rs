@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, SystemTime};
 
 use std::os::unix::ffi::OsStrExt;
-use substrate_executor::notice::Notices;
+use substrate_shell::notice::Notices;
 use substrate_sys::{environment, terminal};
 use substrate_text::visible_whole;
 use substrate_trace::read::Span;

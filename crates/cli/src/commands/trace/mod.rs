@@ -13,7 +13,8 @@ mod view;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use substrate_executor::notice::{Kind, Notices};
+use substrate_executor::front::Kind;
+use substrate_shell::notice::Notices;
 use substrate_sys::environment;
 use substrate_trace::read::{Filter, FindError, Order, Reader, Record, Skipped, SpanEvents};
 

@@ -6,6 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use substrate_executor::front::Kind;
 use substrate_sys::environment;
 
 /// How notices look.
@@ -13,19 +14,6 @@ use substrate_sys::environment;
 pub struct Notices {
     unicode: bool,
     colour: bool,
-}
-
-/// Kinds of notice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Something was refused.
-    Refused,
-    /// Something is not as it should be, and work goes on.
-    Warning,
-    /// Substrate itself failed.
-    Failed,
-    /// Something worth knowing.
-    Info,
 }
 
 impl Notices {
@@ -53,16 +41,6 @@ impl Notices {
     /// Whether standard error takes colours.
     pub fn colour(&self) -> bool {
         self.colour
-    }
-
-    /// The line that says that a changed policy is in force.
-    pub fn reloaded(&self) -> String {
-        let sign = if self.unicode {
-            "\u{2713}"
-        } else {
-            "substrate:"
-        };
-        format!("{sign} Policy reloaded")
     }
 
     /// Says something. A closed standard error is nobody's problem.
@@ -104,6 +82,8 @@ impl Notices {
             (Kind::Warning, false) => ("substrate: warning: ", "33"),
             (Kind::Failed, _) => ("substrate: ", "31"),
             (Kind::Info, _) => ("substrate: ", "36"),
+            (Kind::Done, true) => ("\u{2713} ", "32"),
+            (Kind::Done, false) => ("substrate: ", "32"),
         }
     }
 }

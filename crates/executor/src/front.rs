@@ -1,0 +1,101 @@
+//! The side that commands are run for: what it is told, how it is asked, what it chooses at the end.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use substrate_broker::Caller;
+use substrate_broker::approvals::Approved;
+use substrate_broker::person::Barrier;
+use substrate_changes::diff::Progress;
+use substrate_changes::pending::Pending;
+use substrate_trace::Answer;
+
+use crate::approval::Inquiry;
+
+/// Kinds of notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Something was refused.
+    Refused,
+    /// Something is not as it should be, and work goes on.
+    Warning,
+    /// Substrate itself failed.
+    Failed,
+    /// Something worth knowing.
+    Info,
+    /// Something was done that somebody waited for.
+    Done,
+}
+
+/// A terminal, a shim, a replay or the client of a service.
+pub trait Front: Send + Sync {
+    /// Says something.
+    fn say(&self, kind: Kind, text: &str);
+
+    /// The same while a command has the terminal, which may be in raw mode then.
+    fn say_beside(&self, kind: Kind, text: &str) {
+        self.say(kind, text);
+    }
+
+    /// What is said, as one line without colours: for the standard error of a command.
+    fn line(&self, kind: Kind, text: &str) -> String;
+
+    /// What stands between this side and a person who could approve something for the caller.
+    fn barrier(&self, caller: &Caller) -> Option<Barrier>;
+
+    /// Puts a question to the person.
+    fn ask(&self, inquiry: &Inquiry<'_>) -> io::Result<Given>;
+
+    /// Lets a person choose what becomes of a result; `None` when nobody is there.
+    fn settle(&self, pending: &Pending, sentence: &str) -> Option<Choice>;
+
+    /// Hears how far a long piece of work has come, until dropped.
+    fn progress(&self) -> Box<dyn FnMut(Progress) -> bool>;
+
+    /// What a command reads and writes.
+    fn streams(&self) -> io::Result<Streams>;
+}
+
+/// The standard streams of a command.
+#[derive(Debug)]
+pub enum Streams {
+    /// Those of this process.
+    Own,
+    /// These.
+    Given([OwnedFd; 3]),
+}
+
+/// What a person answered.
+#[derive(Debug)]
+pub struct Given {
+    /// The answer.
+    pub answer: Answer,
+    /// What is remembered of it.
+    pub what: Vec<Approved>,
+}
+
+impl Given {
+    /// Nobody said yes.
+    pub fn denied() -> Self {
+        Self {
+            answer: Answer::Refused,
+            what: Vec::new(),
+        }
+    }
+
+    pub(crate) fn patterns(&self) -> Option<String> {
+        let texts: Vec<&str> = self.what.iter().map(Approved::text).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+}
+
+/// What becomes of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// It is put on the host.
+    Apply,
+    /// It waits.
+    Keep,
+    /// It is thrown away.
+    Discard,
+}
