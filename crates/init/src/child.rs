@@ -14,7 +14,7 @@ use crate::control::{self, Kind, Message};
 use crate::request::Mapped;
 use crate::{own_starts, pty};
 use substrate_sys::mask::Mask;
-use substrate_sys::mount::{self, Change};
+use substrate_sys::mount::{self, Change, Expected};
 use substrate_sys::seccomp::Filter;
 use substrate_sys::{caps, landlock};
 
@@ -50,6 +50,8 @@ pub enum Step {
     JoinNetwork(OwnedFd),
     /// Opens a directory.
     Open(CString, Slot),
+    /// Opens what a path names that has no symlink in it.
+    OpenPlace(CString, Slot),
     /// Copies the mount at a path, with what is mounted below it.
     CloneTree(CString, Slot),
     /// Makes a filesystem.
@@ -73,8 +75,10 @@ pub enum Step {
     HandOut(Slot),
     /// Puts a detached tree in place.
     Attach(Slot, CString),
-    /// Covers a path with a detached tree; a path that is gone needs no cover.
-    Cover(Slot, CString),
+    /// Mounts what is at a path on itself, with these attributes.
+    Fix(CString, u64),
+    /// Covers a path with a detached tree.
+    Cover(Slot, CString, Expected),
     /// Makes what a slot holds the root; the path is any directory.
     Pivot(Slot, CString),
     /// Makes a directory that may be there already.
@@ -292,6 +296,9 @@ fn run(
             // SAFETY: the kernel just returned this descriptor and nobody else owns it.
             *slots.get_mut(*slot).ok_or_else(missing)? = Some(unsafe { OwnedFd::from_raw_fd(fd) });
         }
+        Step::OpenPlace(path, slot) => {
+            *slots.get_mut(*slot).ok_or_else(missing)? = Some(mount::open_place(path)?);
+        }
         Step::CloneTree(path, slot) => {
             *slots.get_mut(*slot).ok_or_else(missing)? = Some(mount::clone_tree(path, true)?);
         }
@@ -323,10 +330,10 @@ fn run(
             mount::attach(held(slots, *slot)?, path)?;
             *slots.get_mut(*slot).ok_or_else(missing)? = None;
         }
-        Step::Cover(slot, path) => match mount::attach(held(slots, *slot)?, path) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
-            other => other?,
-        },
+        Step::Fix(path, attributes) => mount::fix(path, *attributes)?,
+        Step::Cover(slot, path, expected) => {
+            mount::cover(held(slots, *slot)?, path, *expected)?;
+        }
         Step::Pivot(slot, place) => mount::pivot(held(slots, *slot)?, place)?,
         Step::MakeDir(path, mode) => make_dir(path, *mode)?,
         Step::MakeFile(path, mode, content) => make_file(path, *mode, content)?,

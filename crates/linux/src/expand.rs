@@ -1,92 +1,122 @@
 //! Path patterns of a policy, turned into the paths that exist when a world starts.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use substrate_compiled::glob::{Slash, matches};
 use substrate_policy::terms::PathPattern;
+use substrate_sys::getdents::{self, EntryType};
 
-/// How many directory entries one world start looks at, so that a huge tree cannot stall it.
-const MOST_ENTRIES: usize = 200_000;
-/// How many places one world start mounts on.
+/// How many directory entries are looked at for the patterns of one directory.
+const MOST_ENTRIES: usize = 1_000_000;
+/// How many places one pattern may stand for; each is mounted on.
 const MOST_MATCHES: usize = 2_000;
 
-/// What the patterns stand for now.
+/// What the patterns of one list stand for now.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Expansion {
     /// Existing paths; of nested ones only the outermost.
     pub paths: Vec<PathBuf>,
     /// Paths without wildcards that do not exist yet.
     pub missing: Vec<PathBuf>,
-    /// The search was cut short below this directory.
-    pub cut_short: Option<PathBuf>,
+    /// Where not all was found, and why: nothing that was asked for is held there.
+    pub cut_short: Option<Unknown>,
 }
+
+/// A place that could not be searched, and why.
+pub type Unknown = (PathBuf, String);
 
 /// A pattern, component by component.
 struct Compiled<'a> {
+    /// The number of its list.
+    list: usize,
     parts: Vec<&'a [u8]>,
+    /// How many components have no wildcards.
+    fixed: usize,
+    found: usize,
 }
 
-/// Searches for everything that the patterns match. Symlinks are matched, not followed.
-pub fn expand(patterns: &[PathPattern]) -> Expansion {
+impl<'a> Compiled<'a> {
+    fn new(list: usize, pattern: &'a PathPattern) -> Self {
+        let parts = pattern.glob.split(|byte| *byte == b'/');
+        let mut parts: Vec<&[u8]> = parts.filter(|part| !part.is_empty()).collect();
+        // `dir/**` names the directory and all below it: masking the directory does both.
+        while parts.len() > 1 && parts.last() == Some(&&b"**"[..]) {
+            parts.pop();
+        }
+        let fixed = parts.iter().take_while(|part| is_plain(part)).count();
+        Compiled {
+            list,
+            parts,
+            fixed,
+            found: 0,
+        }
+    }
+
+    fn base(&self) -> PathBuf {
+        let names = self.parts[..self.fixed].iter().map(|part| plain(part));
+        std::iter::once(OsString::from("/")).chain(names).collect()
+    }
+}
+
+/// Searches for everything that the patterns of these lists match, in one walk. Symlinks are
+/// matched, not followed.
+pub fn expand<const N: usize>(lists: [&[PathPattern]; N]) -> [Expansion; N] {
+    let numbered = lists.iter().enumerate();
+    let patterns = numbered
+        .flat_map(|(list, patterns)| patterns.iter().map(move |p| Compiled::new(list, p)))
+        .collect();
     let mut search = Search {
         entries: 0,
-        result: Expansion::default(),
+        patterns,
+        results: std::array::from_fn(|_| Expansion::default()),
     };
-    let compiled: Vec<Compiled<'_>> = patterns
-        .iter()
-        .map(|pattern| {
-            let mut parts: Vec<&[u8]> = pattern
-                .glob
-                .split(|byte| *byte == b'/')
-                .filter(|part| !part.is_empty())
-                .collect();
-            // `dir/**` names the directory and all below it: masking the directory does both.
-            while parts.len() > 1 && parts.last() == Some(&&b"**"[..]) {
-                parts.pop();
-            }
-            Compiled { parts }
-        })
-        .collect();
-    // Patterns with one base share one walk.
-    let mut bases: Vec<(PathBuf, Vec<(usize, usize)>)> = Vec::new();
-    for (index, pattern) in compiled.iter().enumerate() {
-        let fixed = pattern.parts.iter().take_while(|p| is_plain(p)).count();
-        let base: PathBuf = std::iter::once(OsString::from("/"))
-            .chain(pattern.parts[..fixed].iter().map(|p| plain(p)))
-            .collect();
-        if fixed == pattern.parts.len() {
-            if fs::symlink_metadata(&base).is_ok() {
-                search.found(base);
-            } else {
-                search.result.missing.push(base);
-            }
-            continue;
-        }
-        match bases.iter_mut().find(|(known, _)| *known == base) {
-            Some((_, states)) => states.push((index, fixed)),
-            None => bases.push((base, vec![(index, fixed)])),
-        }
+    for (base, states) in search.plain_ones() {
+        search.entries = 0;
+        search.walk(&base, &states);
     }
-    for (base, states) in bases {
-        search.walk(&base, &compiled, &states);
+    for result in &mut search.results {
+        result.paths = outermost(std::mem::take(&mut result.paths));
     }
-    let mut paths = std::mem::take(&mut search.result.paths);
+    search.results
+}
+
+fn outermost(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
     paths.sort();
     paths.dedup();
     let mut outermost: Vec<PathBuf> = Vec::with_capacity(paths.len());
     for path in paths {
-        if !outermost
-            .last()
-            .is_some_and(|outer| path.starts_with(outer))
-        {
+        let outer = outermost.last();
+        if !outer.is_some_and(|outer| path.starts_with(outer)) {
             outermost.push(path);
         }
     }
-    search.result.paths = outermost;
-    search.result
+    outermost
+}
+
+/// What an error says about a path that was to be looked at: nothing if there is nothing, or nothing
+/// that this user could ever open. A directory of his own he could open again in the world.
+pub fn closed(path: &Path, error: &io::Error) -> Option<Unknown> {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    match error.kind() {
+        NotFound | NotADirectory => None,
+        PermissionDenied => {
+            let ours = |dir: &&Path| {
+                let meta = fs::symlink_metadata(dir);
+                meta.is_ok_and(|meta| meta.uid() == substrate_sys::access::identity().0)
+            };
+            // The lowest that can be looked at is the one that cannot be entered.
+            let seen = |dir: &&Path| fs::symlink_metadata(dir).is_ok();
+            let dir = path.ancestors().find(seen).filter(ours)?;
+            let reason = "is a directory of yours that cannot be searched; open it (chmod u+rx)";
+            Some((dir.to_owned(), reason.to_owned()))
+        }
+        _ => Some((path.to_owned(), format!("cannot be searched ({error})"))),
+    }
 }
 
 fn is_plain(part: &[u8]) -> bool {
@@ -108,48 +138,134 @@ fn plain(part: &[u8]) -> OsString {
     OsStr::from_bytes(&bytes).to_owned()
 }
 
-struct Search {
+/// Positions in patterns, by the numbers of the patterns.
+type States = Vec<(usize, usize)>;
+
+struct Search<'a, const N: usize> {
     entries: usize,
-    result: Expansion,
+    patterns: Vec<Compiled<'a>>,
+    results: [Expansion; N],
 }
 
-impl Search {
-    fn found(&mut self, path: PathBuf) {
-        if self.result.paths.len() < MOST_MATCHES {
-            self.result.paths.push(path);
-        } else if self.result.cut_short.is_none() {
-            self.result.cut_short = Some(path);
+impl<const N: usize> Search<'_, N> {
+    /// Looks up the patterns without wildcards; the others by the directory they begin in, so that those
+    /// with one beginning share one walk.
+    fn plain_ones(&mut self) -> Vec<(PathBuf, States)> {
+        let mut bases: Vec<(PathBuf, States)> = Vec::new();
+        for number in 0..self.patterns.len() {
+            let (base, fixed) = (self.patterns[number].base(), self.patterns[number].fixed);
+            if fixed == self.patterns[number].parts.len() {
+                self.look_up(number, base);
+                continue;
+            }
+            match bases.iter_mut().find(|(known, _)| *known == base) {
+                Some((_, states)) => states.push((number, fixed)),
+                None => bases.push((base, vec![(number, fixed)])),
+            }
+        }
+        bases
+    }
+
+    fn look_up(&mut self, pattern: usize, path: PathBuf) {
+        let list = self.patterns[pattern].list;
+        match fs::symlink_metadata(&path) {
+            Ok(_) => self.found(pattern, path),
+            Err(error) => match closed(&path, &error) {
+                Some(unknown) => self.give_up(list, unknown),
+                None => self.results[list].missing.push(path),
+            },
+        }
+    }
+
+    fn found(&mut self, number: usize, path: PathBuf) {
+        let pattern = &mut self.patterns[number];
+        let list = pattern.list;
+        pattern.found += 1;
+        if pattern.found <= MOST_MATCHES {
+            return self.results[list].paths.push(path);
+        }
+        let reason = format!(
+            "more than {MOST_MATCHES} places match `{}`; remove what does not belong there, \
+             or name the places that count",
+            pattern.parts[pattern.fixed..]
+                .iter()
+                .map(|part| String::from_utf8_lossy(part))
+                .collect::<Vec<_>>()
+                .join("/")
+        );
+        self.give_up(list, (path, reason));
+    }
+
+    fn give_up(&mut self, list: usize, unknown: Unknown) {
+        self.results[list].cut_short.get_or_insert(unknown);
+    }
+
+    /// All lists that have a pattern among these miss something.
+    fn give_up_all(&mut self, states: &[(usize, usize)], unknown: &Unknown) {
+        for (pattern, _) in states {
+            self.give_up(self.patterns[*pattern].list, unknown.clone());
         }
     }
 
     /// Walks a directory with the pattern positions that are still open there.
-    fn walk(&mut self, dir: &Path, patterns: &[Compiled<'_>], states: &[(usize, usize)]) {
-        let Ok(entries) = fs::read_dir(dir) else {
-            return;
-        };
-        for entry in entries.flatten() {
-            self.entries += 1;
-            if self.entries > MOST_ENTRIES {
-                self.result.cut_short.get_or_insert_with(|| dir.to_owned());
+    fn walk(&mut self, dir: &Path, states: &[(usize, usize)]) {
+        let entries = File::open(dir).and_then(getdents::read_dir);
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => {
+                if let Some(unknown) = closed(dir, &error) {
+                    self.give_up_all(states, &unknown);
+                }
                 return;
             }
-            let name = entry.file_name();
-            let mut next = Vec::new();
-            let mut hit = false;
-            for (pattern, position) in states {
-                let parts = &patterns[*pattern].parts;
-                hit |= step(parts, *pattern, *position, name.as_bytes(), &mut next);
-            }
-            if hit {
-                self.found(entry.path());
-                continue;
-            }
-            if !next.is_empty() && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                next.sort_unstable();
-                next.dedup();
-                self.walk(&entry.path(), patterns, &next);
+        };
+        self.entries += entries.len();
+        if self.entries > MOST_ENTRIES {
+            let reason = format!(
+                "more than {MOST_ENTRIES} files would have to be searched; name directories with \
+                 fewer in the policy"
+            );
+            return self.give_up_all(states, &(dir.to_owned(), reason));
+        }
+        for (name, kind) in entries {
+            self.meet(dir, &name, kind, states);
+        }
+    }
+
+    fn meet(&mut self, dir: &Path, name: &OsStr, kind: EntryType, states: &[(usize, usize)]) {
+        let mut next = States::new();
+        let mut hit = [false; N];
+        for (number, position) in states {
+            let pattern = &self.patterns[*number];
+            let list = pattern.list;
+            if step(
+                &pattern.parts,
+                *number,
+                *position,
+                name.as_bytes(),
+                &mut next,
+            ) && !hit[list]
+            {
+                hit[list] = true;
+                self.found(*number, dir.join(name));
             }
         }
+        // What a list has as a whole it need not look into.
+        next.retain(|(pattern, _)| !hit[self.patterns[*pattern].list]);
+        if next.is_empty() || !is_dir(dir, name, kind) {
+            return;
+        }
+        next.sort_unstable();
+        next.dedup();
+        self.walk(&dir.join(name), &next);
+    }
+}
+
+fn is_dir(dir: &Path, name: &OsStr, kind: EntryType) -> bool {
+    match kind {
+        EntryType::Dir => true,
+        EntryType::Unknown => fs::symlink_metadata(dir.join(name)).is_ok_and(|meta| meta.is_dir()),
+        _ => false,
     }
 }
 
@@ -190,6 +306,11 @@ mod tests {
         }
     }
 
+    fn one(patterns: &[PathPattern]) -> Expansion {
+        let [found] = expand([patterns]);
+        found
+    }
+
     #[test]
     fn patterns_find_what_exists_and_name_what_does_not() {
         let dir = tempfile::tempdir().unwrap();
@@ -216,7 +337,7 @@ mod tests {
                 .map(|p| p.strip_prefix(root).unwrap().display().to_string())
                 .collect()
         };
-        let found = expand(&[at("**/.git/hooks/**"), at("**/.git/config")]);
+        let found = one(&[at("**/.git/hooks/**"), at("**/.git/config")]);
         assert_eq!(
             names(&found),
             [
@@ -226,12 +347,39 @@ mod tests {
                 "sub/deep/er/.git/config"
             ]
         );
-        assert_eq!(names(&expand(&[at("*.env")])), ["x.env"]);
-        assert_eq!(names(&expand(&[at("**/*.env")])), ["sub/y.env", "x.env"]);
-        assert_eq!(names(&expand(&[at("sub/**")])), ["sub"]);
-        assert_eq!(names(&expand(&[at("sub/**"), at("sub/y.env")])), ["sub"]);
-        let found = expand(&[at("plain"), at("none/**"), at("gone")]);
+        assert_eq!(names(&one(&[at("*.env")])), ["x.env"]);
+        assert_eq!(names(&one(&[at("**/*.env")])), ["sub/y.env", "x.env"]);
+        assert_eq!(names(&one(&[at("sub/**")])), ["sub"]);
+        assert_eq!(names(&one(&[at("sub/**"), at("sub/y.env")])), ["sub"]);
+        let found = one(&[at("plain"), at("none/**"), at("gone")]);
         assert_eq!(names(&found), ["plain"]);
         assert_eq!(found.missing, [root.join("none"), root.join("gone")]);
+    }
+
+    #[test]
+    fn a_list_looks_into_what_only_another_one_has() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("a/.git/hooks")).unwrap();
+        fs::write(dir.path().join("a/.git/hooks/.env"), "").unwrap();
+        let at = |text: &str| pattern(format!("{}/{text}", dir.path().display()));
+        let [first, second] = expand([&[at("**/.git/hooks/**")], &[at("**/.env")]]);
+        assert_eq!(first.paths, [dir.path().join("a/.git/hooks")]);
+        assert_eq!(second.paths, [dir.path().join("a/.git/hooks/.env")]);
+    }
+
+    #[test]
+    fn too_many_matches_are_said_and_cost_other_patterns_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..=MOST_MATCHES {
+            fs::create_dir_all(dir.path().join(format!("decoys/{n}/.env"))).unwrap();
+        }
+        fs::create_dir(dir.path().join("keys")).unwrap();
+        fs::write(dir.path().join("keys/a.pem"), "").unwrap();
+        let at = |text: &str| pattern(format!("{}/{text}", dir.path().display()));
+        let [many, few] = expand([&[at("**/.env")], &[at("keys/*.pem")]]);
+        let (_, reason) = many.cut_short.unwrap();
+        assert!(reason.contains("`**/.env`"), "{reason}");
+        assert_eq!(few.cut_short, None);
+        assert_eq!(few.paths, [dir.path().join("keys/a.pem")]);
     }
 }

@@ -6,11 +6,14 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
-use substrate_policy::terms::{HomeMode, WorldSpec};
+use substrate_policy::terms::{HomeMode, Mode, WorldSpec};
+use substrate_sys::mount::Expected;
 use substrate_sys::real_path::real_path;
 
 use crate::expand::{self, Expansion};
+use crate::ground::{Astray, Ground};
 use crate::mountinfo::{self, Mount};
+use substrate_world::backend::WorldError;
 
 /// Directories that every world has to itself.
 const PRIVATE: [&str; 2] = ["/run", "/tmp"];
@@ -98,6 +101,12 @@ pub struct Layout {
     pub notes: Vec<String>,
     /// Hidden paths that do not exist yet.
     pub missing_hidden: Vec<PathBuf>,
+    /// What was found at hidden paths.
+    hidden: BTreeMap<PathBuf, Expected>,
+    /// Subtrees that may be read.
+    pub read: Vec<PathBuf>,
+    /// What the policy lets in of the host's, sockets among it.
+    admitted: Vec<PathBuf>,
 }
 
 /// What is known about the host.
@@ -111,9 +120,11 @@ pub struct Host {
     pub files: Vec<(PathBuf, Vec<u8>)>,
 }
 
-/// Lays out a world.
-pub fn lay_out(spec: &WorldSpec, placement: Placement, host: &Host) -> Layout {
+/// Lays out a world. What the policy asks for and cannot be held is refused where it enforces.
+pub fn lay_out(spec: &WorldSpec, placement: Placement, host: &Host) -> Result<Layout, WorldError> {
     let mut layout = Layout::default();
+    let ground = Ground::of(spec);
+    layout.read = layout.lead("fs.read", &spec.read, spec, &ground)?;
     layout.places.insert("/dev".into(), What::Devices);
     layout.places.insert("/proc".into(), What::Proc);
     layout.places.insert("/sys".into(), What::Sys);
@@ -124,7 +135,7 @@ pub fn lay_out(spec: &WorldSpec, placement: Placement, host: &Host) -> Layout {
             layout.places.insert(real, What::Private);
         }
     }
-    let writable = layout.write_roots(spec);
+    let writable = layout.write_roots(spec, &ground)?;
     for root in &writable {
         if layout.places.get(root).is_some_and(What::is_own) || root.starts_with("/dev") {
             // `/tmp` and `/dev/shm` in `fs.write` mean the world's own, which are writable anyway.
@@ -142,27 +153,28 @@ pub fn lay_out(spec: &WorldSpec, placement: Placement, host: &Host) -> Layout {
         layout.places.insert(root.clone(), what);
     }
     if placement == Placement::Isolated {
-        layout.put_held(spec);
+        layout.put_held(spec, &ground)?;
     }
     layout.put_project(spec);
     layout.put_home(spec);
-    for path in &spec.share {
-        match real_path(path) {
-            Ok(real) => {
-                let writable = writable.iter().any(|root| real.starts_with(root));
-                layout.places.insert(real, What::Host { writable });
-            }
-            Err(error) => layout.note("share", path, &error.to_string()),
-        }
+    for real in layout.lead("fs.share", &spec.share, spec, &ground)? {
+        let writable = writable.iter().any(|root| real.starts_with(root));
+        layout.places.insert(real.clone(), What::Host { writable });
+        layout.admitted.push(real);
     }
-    layout.admit_sockets(spec);
-    layout.protect(spec, placement);
-    layout.hide(spec, host);
-    layout.hide_sockets(spec, host);
+    for real in layout.lead("world.sockets", &spec.sockets, spec, &ground)? {
+        let what = What::Host { writable: false };
+        layout.places.insert(real.clone(), what);
+        layout.admitted.push(real);
+    }
+    let [protected, hidden] = expand::expand([&spec.protect, &spec.hide]);
+    layout.protect(spec, placement, protected)?;
+    layout.hide(spec, host, hidden)?;
+    layout.hide_sockets(host);
     for (path, content) in &host.files {
         layout.put_file(path, content);
     }
-    layout
+    Ok(layout)
 }
 
 impl Layout {
@@ -170,26 +182,67 @@ impl Layout {
         self.notes.push(format!("{what} {}: {why}", path.display()));
     }
 
+    /// What cannot be held as the policy says: refused where it enforces, else noted.
+    fn give_up(&mut self, spec: &WorldSpec, not_held: NotHeld<'_>) -> Result<(), WorldError> {
+        let NotHeld {
+            setting,
+            path,
+            reason,
+        } = not_held;
+        if spec.mode == Mode::Enforce {
+            return Err(WorldError::NotHeld {
+                setting,
+                path: path.to_owned(),
+                reason,
+            });
+        }
+        self.note(setting, path, &reason);
+        Ok(())
+    }
+
+    /// Where the paths of a setting lead; what leads nowhere is noted, what leads astray is no part
+    /// of the world.
+    fn lead(
+        &mut self,
+        setting: &'static str,
+        paths: &[PathBuf],
+        spec: &WorldSpec,
+        ground: &Ground,
+    ) -> Result<Vec<PathBuf>, WorldError> {
+        let mut found = Vec::new();
+        for path in paths {
+            match ground.resolve(path) {
+                Ok(real) => found.push(real),
+                Err(Astray::Missing(error)) => self.note(setting, path, &error.to_string()),
+                Err(astray) => {
+                    let reason = astray.to_string();
+                    let not_held = NotHeld {
+                        setting,
+                        path,
+                        reason,
+                    };
+                    self.give_up(spec, not_held)?;
+                }
+            }
+        }
+        Ok(found)
+    }
+
     /// The roots of `fs.write`, real paths, outermost only. A missing one is made if it is the
     /// user's to make.
-    fn write_roots(&mut self, spec: &WorldSpec) -> Vec<PathBuf> {
-        let mut roots = Vec::new();
+    fn write_roots(
+        &mut self,
+        spec: &WorldSpec,
+        ground: &Ground,
+    ) -> Result<Vec<PathBuf>, WorldError> {
         for path in &spec.write {
-            if path == Path::new("/") {
-                roots.extend(top_level());
-                continue;
-            }
-            if fs::symlink_metadata(path).is_err()
-                && path.starts_with(&spec.home)
-                && path.parent().is_some_and(is_ours)
-            {
-                use std::os::unix::fs::DirBuilderExt;
-                let _ = fs::DirBuilder::new().mode(0o700).create(path);
-            }
-            match real_path(path) {
-                Ok(real) if real == Path::new("/") => roots.extend(top_level()),
-                Ok(real) => roots.push(real),
-                Err(error) => self.note("write", path, &error.to_string()),
+            make_root(path, spec, ground);
+        }
+        let mut roots = Vec::new();
+        for real in self.lead("fs.write", &spec.write, spec, ground)? {
+            match real == Path::new("/") {
+                true => roots.extend(top_level()),
+                false => roots.push(real),
             }
         }
         roots.sort();
@@ -204,18 +257,19 @@ impl Layout {
                 outermost.push(root);
             }
         }
-        outermost
+        Ok(outermost)
     }
 
     /// What is held besides the roots of `fs.write`.
-    fn put_held(&mut self, spec: &WorldSpec) {
+    fn put_held(&mut self, spec: &WorldSpec, ground: &Ground) -> Result<(), WorldError> {
         let mut found = Vec::new();
-        for path in &spec.hold {
-            match real_path(path) {
-                Ok(real) if real == Path::new("/") => found.extend(top_level()),
-                Ok(real) if spec.read.iter().any(|root| real.starts_with(root)) => found.push(real),
-                Ok(_) => self.note("write", path, "is outside what fs.read names"),
-                Err(error) => self.note("write", path, &error.to_string()),
+        for real in self.lead("write", &spec.hold, spec, ground)? {
+            if real == Path::new("/") {
+                found.extend(top_level());
+            } else if self.may_read(&real) {
+                found.push(real);
+            } else {
+                self.note("write", &real, "is outside what fs.read names");
             }
         }
         // Outermost first, so that what lies below a held place is held by it.
@@ -226,6 +280,7 @@ impl Layout {
                 self.places.insert(root, What::Held { apart: true });
             }
         }
+        Ok(())
     }
 
     /// A project in a directory that the world has to itself would not be there at all, even
@@ -235,7 +290,7 @@ impl Layout {
             return;
         };
         let covered = matches!(self.nearest(&real), Some((place, What::Private)) if place != real);
-        if covered && spec.read.iter().any(|root| real.starts_with(root)) {
+        if covered && self.may_read(&real) {
             self.places.insert(real, What::Host { writable: false });
         }
     }
@@ -251,9 +306,26 @@ impl Layout {
         let covered = self.nearest(&home).is_some_and(|(_, what)| {
             matches!(what, What::Held { .. } | What::Host { writable: true })
         });
+        // Nothing could be read back that is written where nothing may be read.
+        let below = self.read.iter().any(|root| root.starts_with(&home));
+        let covered = covered || !(below || self.may_read(&home));
         if home != Path::new("/") && !covered && !self.places.contains_key(&home) {
             self.places.insert(home, What::Held { apart: true });
         }
+    }
+
+    /// Whether all of a path may be read.
+    fn may_read(&self, path: &Path) -> bool {
+        self.read.iter().any(|root| path.starts_with(root))
+    }
+
+    /// The parts of a place that may be read.
+    pub fn readable(&self, place: &Path) -> Vec<PathBuf> {
+        if self.may_read(place) {
+            return vec![place.to_owned()];
+        }
+        let below = self.read.iter().filter(|root| root.starts_with(place));
+        below.cloned().collect()
     }
 
     /// The place that a path belongs to: itself or the nearest above.
@@ -288,21 +360,13 @@ impl Layout {
         !self.nearest(path).is_some_and(|(_, what)| what.is_own())
     }
 
-    fn admit_sockets(&mut self, spec: &WorldSpec) {
-        for path in &spec.sockets {
-            match real_path(path) {
-                Ok(real) => {
-                    self.places.insert(real, What::Host { writable: false });
-                }
-                Err(error) => self.note("socket", path, &error.to_string()),
-            }
-        }
-    }
-
-    fn protect(&mut self, spec: &WorldSpec, placement: Placement) {
-        let found = expand::expand(&spec.protect);
-        self.note_cut_short("protect", &found);
-        for path in real_paths(&found) {
+    fn protect(
+        &mut self,
+        spec: &WorldSpec,
+        placement: Placement,
+        found: Expansion,
+    ) -> Result<(), WorldError> {
+        for path in self.whole("fs.protect", spec, &found)? {
             let Some((place, what)) = self.nearest(&path) else {
                 continue;
             };
@@ -313,18 +377,23 @@ impl Layout {
             self.drop_below(&path);
             self.places.insert(path.clone(), What::Protected);
             if placement == Placement::Session {
-                for dir in path.ancestors().skip(1).take_while(|dir| *dir != place) {
-                    self.places.entry(dir.to_owned()).or_insert(What::Anchored);
-                }
+                self.anchor(&path, &place);
             }
+        }
+        Ok(())
+    }
+
+    /// Fixes the directories between a path and the place that it lies in: one of them could
+    /// otherwise be renamed, and the path with it.
+    fn anchor(&mut self, path: &Path, place: &Path) {
+        for dir in path.ancestors().skip(1).take_while(|dir| *dir != place) {
+            self.places.entry(dir.to_owned()).or_insert(What::Anchored);
         }
     }
 
     /// What must not be seen, wherever it can be seen.
-    fn hide(&mut self, spec: &WorldSpec, host: &Host) {
-        let found = expand::expand(&spec.hide);
-        self.note_cut_short("hide", &found);
-        let mut hidden = real_paths(&found);
+    fn hide(&mut self, spec: &WorldSpec, host: &Host, found: Expansion) -> Result<(), WorldError> {
+        let mut hidden = self.whole("fs.hide", spec, &found)?;
         hidden.extend(real_path(&spec.substrate_home));
         for path in hidden {
             for alias in mountinfo::aliases(&host.mounts, &path) {
@@ -333,6 +402,7 @@ impl Layout {
             self.hide_one(&path);
         }
         self.missing_hidden = found.missing;
+        Ok(())
     }
 
     fn hide_one(&mut self, path: &Path) {
@@ -343,12 +413,40 @@ impl Layout {
         if !self.shows_host(path) && !kernel {
             return;
         }
-        let what = match fs::symlink_metadata(path) {
-            Ok(meta) if meta.is_dir() => What::NoDirectory,
-            Ok(_) => What::NoFile,
-            Err(_) => return,
+        let Ok(meta) = fs::symlink_metadata(path) else {
+            return;
+        };
+        let place = self.nearest(path).filter(|(_, what)| what.is_writable());
+        if let Some(place) = place.map(|(place, _)| place.to_owned()) {
+            self.anchor(path, &place);
+        }
+        if !kernel {
+            // An overlay or a copy gives its files other numbers.
+            let expected = match self.is_held(path) {
+                true => Expected::Something,
+                false => Expected::Same(meta.dev(), meta.ino()),
+            };
+            self.hidden.insert(path.to_owned(), expected);
+        }
+        let what = match meta.is_dir() {
+            true => What::NoDirectory,
+            false => What::NoFile,
         };
         self.places.insert(path.to_owned(), what);
+    }
+
+    /// What must be at a hidden path when it is covered. Who renames a directory while a world is made
+    /// must not have the cover land elsewhere.
+    pub fn expected(&self, path: &Path) -> Expected {
+        // Sockets come and go, and not every process or device of the host is there in the world.
+        self.hidden.get(path).copied().unwrap_or(Expected::Anything)
+    }
+
+    /// Whether a path is seen through an overlay or a copy.
+    fn is_held(&self, path: &Path) -> bool {
+        let mut places = path.ancestors().filter_map(|dir| self.places.get(dir));
+        let over = |what: &&What| !matches!(what, What::Anchored | What::Fixed | What::Protected);
+        matches!(places.find(over), Some(What::Held { .. }))
     }
 
     fn drop_below(&mut self, path: &Path) {
@@ -356,13 +454,8 @@ impl Layout {
             .retain(|place, _| place == path || !place.starts_with(path));
     }
 
-    fn hide_sockets(&mut self, spec: &WorldSpec, host: &Host) {
-        let admitted: Vec<PathBuf> = spec
-            .sockets
-            .iter()
-            .chain(&spec.share)
-            .filter_map(|path| real_path(path).ok())
-            .collect();
+    fn hide_sockets(&mut self, host: &Host) {
+        let admitted = self.admitted.clone();
         for path in &host.sockets {
             let Ok(real) = real_path(path) else {
                 continue;
@@ -391,25 +484,56 @@ impl Layout {
         }
     }
 
-    fn note_cut_short(&mut self, what: &str, found: &Expansion) {
-        if let Some(path) = &found.cut_short {
-            self.note(what, path, "too many files; the rest was not searched");
+    /// The real paths of what a setting's patterns stand for, which must be all of them: a mount goes
+    /// to what a symlink names, and the link itself says nothing that must be hidden.
+    fn whole(
+        &mut self,
+        setting: &'static str,
+        spec: &WorldSpec,
+        found: &Expansion,
+    ) -> Result<Vec<PathBuf>, WorldError> {
+        let mut unknown = found.cut_short.clone();
+        let mut paths = Vec::new();
+        for path in &found.paths {
+            match real_path(path) {
+                Ok(real) if real != Path::new("/") => paths.push(real),
+                Ok(_) => {}
+                Err(error) => unknown = unknown.or(expand::closed(path, &error)),
+            }
         }
+        if let Some((path, reason)) = unknown {
+            let not_held = NotHeld {
+                setting,
+                path: &path,
+                reason,
+            };
+            self.give_up(spec, not_held)?;
+        }
+        paths.sort();
+        paths.dedup();
+        Ok(paths)
     }
 }
 
-/// Real paths of what was found: a mount goes to what a symlink names, and the link itself
-/// says nothing that must be hidden.
-fn real_paths(found: &Expansion) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> = found
-        .paths
-        .iter()
-        .filter_map(|path| real_path(path).ok())
-        .filter(|path| path != Path::new("/"))
-        .collect();
-    paths.sort();
-    paths.dedup();
-    paths
+/// What cannot be held as the policy says.
+struct NotHeld<'a> {
+    setting: &'static str,
+    path: &'a Path,
+    reason: String,
+}
+
+/// Makes a root that is not there yet, if it lies in the home and is the user's to make.
+fn make_root(path: &Path, spec: &WorldSpec, ground: &Ground) {
+    use std::os::unix::fs::DirBuilderExt;
+    if fs::symlink_metadata(path).is_ok() || !path.starts_with(&spec.home) {
+        return;
+    }
+    let parent = path.parent().and_then(|dir| ground.resolve(dir).ok());
+    if let (Some(parent), Some(name)) = (parent, path.file_name())
+        && is_ours(&parent)
+    {
+        let _ = fs::DirBuilder::new().mode(0o700).create(parent.join(name));
+    }
 }
 
 /// Follows symlinks as far as they go, also to a file that is not there: the host's resolver

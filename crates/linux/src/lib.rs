@@ -3,6 +3,7 @@
 mod backend;
 pub mod display;
 pub mod expand;
+mod ground;
 pub mod guard;
 mod held;
 pub mod layout;

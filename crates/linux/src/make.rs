@@ -26,7 +26,7 @@ use crate::limits::{self, Group, Hierarchy};
 use crate::mountinfo;
 use crate::sockets;
 use crate::start::{Ask, Asked, Inside, Prepared};
-use crate::steps::{HAND_OUT, HeldAs, Label, MapsBy, NETWORK, Recipe, Steps};
+use crate::steps::{HAND_OUT, HIDE, HeldAs, Label, MapsBy, NETWORK, Recipe, Steps};
 use crate::streams::{Carried, Stream};
 use substrate_changes::pending::{NewPending, Pending};
 use substrate_egress::network::{Network, NetworkMaker};
@@ -177,12 +177,21 @@ fn falls_back(error: &WorldError) -> bool {
     }
 }
 
+/// How often a world is planned anew because something that it hides was moved meanwhile.
+const MOST_MOVED: usize = 5;
+const ENOENT: i32 = 2;
+const ENOTDIR: i32 = 20;
+const ELOOP: i32 = 40;
+const ESTALE: i32 = 116;
+
 /// What the attempts have taught.
 #[derive(Default)]
 struct Learnt {
     no_overlay: BTreeMap<PathBuf, String>,
     mask_sys: bool,
     not_heavy: Option<String>,
+    /// How often something was moved away while it was to be hidden.
+    moved: usize,
 }
 
 fn full(
@@ -217,11 +226,22 @@ fn learn(failed: Failed, options: &Options, learnt: &mut Learnt) -> Result<(), W
         return Err(failed.error);
     };
     let path = label.path.as_deref();
+    let gone = |error: &WorldError| match error {
+        WorldError::Step { source, .. } => {
+            matches!(
+                source.raw_os_error(),
+                Some(ENOENT | ENOTDIR | ELOOP | ESTALE)
+            )
+        }
+        _ => false,
+    };
     if let Some(target) = label.overlay_of
         && !learnt.no_overlay.contains_key(&target)
     {
         let reason = format!("no overlay ({})", failed.error);
         learnt.no_overlay.insert(target, reason);
+    } else if label.doing == HIDE && gone(&failed.error) && learnt.moved < MOST_MOVED {
+        learnt.moved += 1;
     } else if path == Some(Path::new("/sys")) && !learnt.mask_sys {
         learnt.mask_sys = true;
     } else if label.doing == "build a new root" && options.heavy && learnt.not_heavy.is_none() {
@@ -253,7 +273,7 @@ fn attempt(
         sockets: sockets::parse(&kernel_file::read("/proc/net/unix").unwrap_or_default()),
         files: network.as_ref().map_or_else(Vec::new, |n| n.files()),
     };
-    let layout = layout::lay_out(spec, purpose.placement, &host);
+    let layout = layout::lay_out(spec, purpose.placement, &host)?;
     let pending = new_pending(purpose, id, layout.places.values())?;
     let own = |_: &&Pending| purpose.again.is_none();
     let dir = pending.as_ref().filter(own).map(|p| p.dir().to_owned());
@@ -371,7 +391,6 @@ fn build(
         private_size: spec.limits.memory,
         mask_sys: learnt.mask_sys,
         heavy: options.heavy && learnt.not_heavy.is_none(),
-        read: &spec.read,
         landlock_abi: abi,
         filter: seccomp::Options {
             allow_ptrace: spec.allow_ptrace,

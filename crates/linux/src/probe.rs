@@ -244,7 +244,6 @@ pub(crate) fn recipe<'a>(
         private_size: None,
         mask_sys: false,
         heavy: false,
-        read: &[],
         landlock_abi: landlock::abi(),
         filter: seccomp::Options::default(),
     }

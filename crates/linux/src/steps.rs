@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use substrate_init::launch::{Need, Parameter, Slot, Step};
 use substrate_sys::landlock::{self, Handled};
-use substrate_sys::mount::{Change, NODEV, NOEXEC, NOSUID, RDONLY};
+use substrate_sys::mount::{Change, Expected, NODEV, NOEXEC, NOSUID, RDONLY};
+use substrate_sys::real_path::real_path;
 use substrate_sys::seccomp::{self, Filter};
 use substrate_trace::WorldId;
 
@@ -28,6 +29,8 @@ const PROC_MASKED: [&str; 4] = ["kcore", "keys", "key-users", "timer_list"];
 pub(crate) const HAND_OUT: &str = "hand out the stream";
 /// The label of the step that waits for the network.
 pub(crate) const NETWORK: &str = "prepare the network";
+/// The label of the steps that cover something.
+pub(crate) const HIDE: &str = "hide";
 const NOTHING: &str = "/dev/.substrate-nothing";
 
 /// What is needed to run programs at all, whatever `fs.read` says.
@@ -95,8 +98,6 @@ pub struct Recipe<'a> {
     pub mask_sys: bool,
     /// A new root instead of the host's made read-only.
     pub heavy: bool,
-    /// Subtrees that may be read.
-    pub read: &'a [PathBuf],
     /// Landlock's version; 0 without it.
     pub landlock_abi: u32,
     /// Options of the filter.
@@ -283,7 +284,9 @@ impl Recipe<'_> {
                 What::Held { .. } => match self.held.get(path) {
                     Some(HeldAs::Overlay { upper, work }) => overlay(steps, path, upper, work),
                     Some(HeldAs::Copy(copy)) => {
-                        steps.take("take the copy", copy, NOSUID | NODEV, 0)
+                        // Substrate's home may be reached through a link.
+                        let copy = real_path(copy).unwrap_or_else(|_| copy.clone());
+                        steps.take("take the copy", &copy, NOSUID | NODEV, 0)
                     }
                     None => continue,
                 },
@@ -340,8 +343,8 @@ impl Recipe<'_> {
         for name in PROC_READ_ONLY {
             let path = proc.join(name);
             if path.exists() {
-                let slot = steps.take("make read-only", &path, RDONLY, 0);
-                steps.attach("make read-only", slot, &path);
+                let step = Step::Fix(c(&path), RDONLY);
+                steps.add("make read-only", Some(&path), step);
             }
         }
     }
@@ -413,7 +416,7 @@ impl Recipe<'_> {
             Step::MakeFile(c(nothing), 0o444, Vec::new()),
         );
         for path in &masked {
-            cover_with_file(steps, nothing, path);
+            cover_with_file(steps, nothing, path, Expected::Anything);
         }
         let mut filling = Filling {
             empty_dir: None,
@@ -464,47 +467,48 @@ impl Recipe<'_> {
                     steps.attach("put in", *slot, path);
                 }
             }
-            What::Protected => {
-                let slot = steps.take("protect", path, RDONLY, 0);
-                steps.attach("protect", slot, path);
-            }
+            What::Protected => steps.add("protect", Some(path), Step::Fix(c(path), RDONLY)),
             What::Anchored | What::Fixed => {
-                let slot = steps.take("fix in place", path, 0, 0);
-                steps.attach("fix in place", slot, path);
+                steps.add("fix in place", Some(path), Step::Fix(c(path), 0));
             }
-            What::NoDirectory => match &filling.empty_dir {
-                Some(first) => {
-                    let slot = steps.take("hide", first, 0, 0);
-                    steps.add("hide", Some(path), Step::Cover(slot, c(path)));
-                }
-                None => {
-                    let parameters = [
-                        ("mode", Some("0000".to_owned())),
-                        ("size", Some("4k".to_owned())),
-                        ("nr_inodes", Some("2".to_owned())),
-                    ];
-                    let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
-                    let slot = steps.slot();
-                    let step = new_filesystem("tmpfs", &parameters, attributes, slot);
-                    steps.add("hide", Some(path), step);
-                    if path.starts_with("/proc") || path.starts_with("/sys") {
-                        // A process or device of the host's may not be there in the world.
-                        steps.add("hide", Some(path), Step::Cover(slot, c(path)));
-                    } else {
-                        steps.attach("hide", slot, path);
-                        filling.empty_dir = Some(path.to_owned());
-                    }
-                }
-            },
-            What::NoFile => cover_with_file(steps, Path::new(NOTHING), path),
+            What::NoDirectory => self.hide_directory(steps, filling, path),
+            What::NoFile => {
+                let expected = self.layout.expected(path);
+                cover_with_file(steps, Path::new(NOTHING), path, expected);
+            }
             What::File(_) if own_parent.is_some() => {}
             What::File(content) => {
                 let file = PathBuf::from(format!("/dev/.substrate-{}", filling.scratch.len()));
                 let step = Step::MakeFile(c(&file), 0o444, content.clone());
                 steps.add("make", Some(&file), step);
-                cover_with_file(steps, &file, path);
+                cover_with_file(steps, &file, path, Expected::Anything);
                 filling.scratch.push(file);
             }
+        }
+    }
+
+    /// Covers a directory with an empty one. One serves for all, but for those that may not be there.
+    fn hide_directory(&self, steps: &mut Steps, filling: &mut Filling, path: &Path) {
+        let expected = self.layout.expected(path);
+        let slot = match &filling.empty_dir {
+            Some(first) => steps.take(HIDE, first, 0, 0),
+            None => {
+                let parameters = [
+                    ("mode", Some("0000".to_owned())),
+                    ("size", Some("4k".to_owned())),
+                    ("nr_inodes", Some("2".to_owned())),
+                ];
+                let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
+                let slot = steps.slot();
+                let step = new_filesystem("tmpfs", &parameters, attributes, slot);
+                steps.add(HIDE, Some(path), step);
+                slot
+            }
+        };
+        let step = Step::Cover(slot, c(path), expected);
+        steps.add(HIDE, Some(path), step);
+        if expected != Expected::Anything && filling.empty_dir.is_none() {
+            filling.empty_dir = Some(path.to_owned());
         }
     }
 
@@ -587,16 +591,24 @@ impl Recipe<'_> {
         // A hidden name that does not exist has nothing to be covered; where its directory is
         // read-only, Landlock can leave a gap for it.
         let gaps = self.layout.gaps();
-        for path in self.read {
+        let layout = self.layout;
+        for path in &layout.read {
             around(path, &gaps, READ, &mut rights);
         }
-        if !self.read.iter().any(|path| path == Path::new("/")) {
-            rights.extend(RUNTIME.iter().map(|path| (c(Path::new(path)), READ)));
+        if !layout.read.iter().any(|path| path == Path::new("/")) {
+            let runtime = RUNTIME.iter().flat_map(real_path);
+            rights.extend(runtime.map(|path| (c(&path), READ)));
             rights.push((c"/sys".to_owned(), READ));
         }
-        for (path, what) in &self.layout.places {
+        for (path, what) in &layout.places {
             let access = match what {
-                What::Private | What::Devices | What::Held { .. } => ALL,
+                // What is written there is held back, and what was there is not the world's to read.
+                What::Held { apart: true } => {
+                    let readable = layout.readable(path);
+                    rights.extend(readable.iter().map(|path| (c(path), ALL)));
+                    continue;
+                }
+                What::Private | What::Devices | What::Held { apart: false } => ALL,
                 What::Host { writable: true } => ALL,
                 What::Host { writable: false } | What::File(_) => READ,
                 What::Proc => READ | landlock::WRITE_FILE | landlock::TRUNCATE,
@@ -633,7 +645,10 @@ fn overlay(steps: &mut Steps, target: &Path, upper: &Path, work: &Path) -> Slot 
     let mut parameters = vec![(text("source"), Parameter::Text(text("substrate")))];
     for (key, dir) in [("lowerdir", target), ("upperdir", upper), ("workdir", work)] {
         let slot = steps.slot();
-        let step = Step::Open(c(dir), slot);
+        let step = match dir == target {
+            true => Step::OpenPlace(c(dir), slot),
+            false => Step::Open(c(dir), slot),
+        };
         steps.add("open a layer for the overlay on", Some(dir), step);
         parameters.push((text(key), Parameter::Slot(slot)));
     }
@@ -659,9 +674,10 @@ fn overlay(steps: &mut Steps, target: &Path, upper: &Path, work: &Path) -> Slot 
     slot
 }
 
-fn cover_with_file(steps: &mut Steps, file: &Path, path: &Path) {
-    let slot = steps.take("cover", file, RDONLY, 0);
-    steps.add("cover", Some(path), Step::Cover(slot, c(path)));
+fn cover_with_file(steps: &mut Steps, file: &Path, path: &Path, expected: Expected) {
+    let slot = steps.take(HIDE, file, RDONLY, 0);
+    let step = Step::Cover(slot, c(path), expected);
+    steps.add(HIDE, Some(path), step);
 }
 
 fn new_filesystem(

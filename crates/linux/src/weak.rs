@@ -16,6 +16,7 @@ use substrate_sys::seccomp::{self, Filter};
 use substrate_trace::{Enforced, Level, WorldId};
 
 use crate::expand;
+use crate::ground::{Astray, Ground};
 use crate::held;
 use crate::layout::{Host, Layout, Placement, What};
 use crate::make::{self, Beginning, Live, Meanwhile, Options, Purpose};
@@ -78,11 +79,16 @@ fn build(
             "processes of the host are visible".to_owned(),
         ],
     };
+    let ground = Ground::of(spec);
     let mut world = Writable::default();
     let mut pending = None;
     match purpose.placement {
         Placement::Session => {
-            world.roots.extend(existing(&spec.write));
+            let roots = lead("fs.write", &spec.write, &ground, &mut enforced);
+            let common = |root: &PathBuf| root == Path::new("/tmp");
+            world
+                .roots
+                .extend(roots.into_iter().filter(|root| !common(root)));
             if !spec.protect.is_empty() {
                 enforced
                     .degraded
@@ -140,7 +146,7 @@ fn build(
         },
         ..Handled::all(abi)
     };
-    let rights = rights(spec, &world, &host);
+    let rights = rights(spec, &world, &host, &ground, &mut enforced);
     add(
         &mut steps,
         "restrict by Landlock",
@@ -233,11 +239,23 @@ fn add(steps: &mut Steps, doing: &'static str, step: Step) {
     });
 }
 
-fn existing(paths: &[PathBuf]) -> impl Iterator<Item = PathBuf> {
-    paths
-        .iter()
-        .filter(|path| path.as_path() != Path::new("/tmp"))
-        .flat_map(real_path)
+/// Where the paths of a setting lead. What leads out of where strangers could have put a link is left
+/// out and said.
+fn lead(
+    setting: &str,
+    paths: &[PathBuf],
+    ground: &Ground,
+    enforced: &mut Enforced,
+) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in paths {
+        match ground.resolve(path) {
+            Ok(real) => found.push(real),
+            Err(Astray::Missing(_)) => {}
+            Err(astray) => enforced.degraded.push(format!("{setting}: {astray}")),
+        }
+    }
+    found
 }
 
 /// A temporary directory of its own: the host's `/tmp` is everybody's.
@@ -253,9 +271,19 @@ fn scratch_dir(spec: &WorldSpec, id: WorldId) -> Result<PathBuf, WorldError> {
 }
 
 /// What Landlock is told: read all but what is hidden, write what is the world's.
-fn rights(spec: &WorldSpec, world: &Writable, host: &Host) -> Vec<(CString, u64)> {
+fn rights(
+    spec: &WorldSpec,
+    world: &Writable,
+    host: &Host,
+    ground: &Ground,
+    enforced: &mut Enforced,
+) -> Vec<(CString, u64)> {
     let mut hidden: BTreeSet<PathBuf> = BTreeSet::new();
-    let found = expand::expand(&spec.hide);
+    let [found] = expand::expand([&spec.hide]);
+    if let Some((path, reason)) = &found.cut_short {
+        let note = format!("fs.hide: {} {reason}", path.display());
+        enforced.degraded.push(note);
+    }
     let own_home = real_path(&spec.substrate_home);
     let real = found.paths.iter().flat_map(real_path);
     for path in real.chain(found.missing).chain(own_home) {
@@ -263,13 +291,10 @@ fn rights(spec: &WorldSpec, world: &Writable, host: &Host) -> Vec<(CString, u64)
         hidden.insert(path);
     }
     let mut rights = Vec::new();
-    for root in &spec.read {
-        if let Ok(root) = real_path(root) {
+    for (setting, paths) in [("fs.read", &spec.read), ("fs.share", &spec.share)] {
+        for root in lead(setting, paths, ground, enforced) {
             around(&root, &hidden, READ, &mut rights);
         }
-    }
-    for root in existing(&spec.share) {
-        around(&root, &hidden, READ, &mut rights);
     }
     for root in &world.roots {
         // The world's own copies lie in Substrate's home and are given by name.

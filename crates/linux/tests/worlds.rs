@@ -938,3 +938,277 @@ fn the_probe_finds_the_gate_that_worlds_have() {
         assert!(!rows[0].found.contains("cannot"), "{:?}", rows[0]);
     }
 }
+
+fn glob(path: PathBuf) -> PathPattern {
+    PathPattern {
+        base: path.clone(),
+        glob: path.into_os_string().into_vec(),
+    }
+}
+
+/// Runs a line in a session of its own.
+fn in_session(rig: &Rig, line: &str) -> (Result<ExecResult, WorldError>, String) {
+    let backend = Linux::new(Options::default());
+    match backend.ensure_session(&rig.spec) {
+        Ok(world) => exec(&backend, Place::Session(world), rig.shell(line)),
+        Err(error) => (Err(error), String::new()),
+    }
+}
+
+/// Runs a line in a session, in an isolated world and in one that works on a copy.
+fn everywhere(rig: &Rig, line: &str) -> Vec<(Result<ExecResult, WorldError>, String)> {
+    let copies = Linux::new(Options {
+        no_overlay: true,
+        ..Options::default()
+    });
+    vec![
+        in_session(rig, line),
+        exec(
+            &Linux::new(Options::default()),
+            Place::Fresh(&rig.spec),
+            rig.shell(line),
+        ),
+        exec(&copies, Place::Fresh(&rig.spec), rig.shell(line)),
+    ]
+}
+
+#[test]
+fn a_link_out_of_the_project_opens_nothing() {
+    if !worlds_work("a_link_out_of_the_project_opens_nothing") {
+        return;
+    }
+    let mut rig = Rig::new();
+    let outside = rig.spec.home.with_file_name("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("victim"), "whole").unwrap();
+    let link = rig.project.join("build");
+    std::os::unix::fs::symlink(&outside, &link).unwrap();
+    std::os::unix::fs::symlink("/", rig.project.join("all")).unwrap();
+    let plain = rig.spec.clone();
+    let line = format!(
+        "echo broken > {}/victim; grep ' rw' /proc/mounts",
+        outside.display()
+    );
+    for path in ["build", "all", "build/deeper/..", "all/var"] {
+        let path = rig.project.join(path);
+        let settings: [(&str, fn(&mut WorldSpec, PathBuf)); 4] = [
+            ("fs.write", |spec, path| spec.write = vec![path]),
+            ("fs.read", |spec, path| {
+                spec.read = vec!["/usr".into(), path]
+            }),
+            ("fs.share", |spec, path| spec.share = vec![path]),
+            ("world.sockets", |spec, path| spec.sockets = vec![path]),
+        ];
+        for (setting, set) in settings {
+            rig.spec = plain.clone();
+            set(&mut rig.spec, path.clone());
+            rig.spec.mode = Mode::Enforce;
+            for (result, _) in everywhere(&rig, &line) {
+                match result {
+                    Err(WorldError::NotHeld {
+                        setting: at,
+                        reason,
+                        ..
+                    }) => {
+                        assert_eq!(at, setting);
+                        assert!(reason.contains("is a symlink that leads to"), "{reason}");
+                    }
+                    // Where it leads nowhere there is nothing to open.
+                    Ok(result) if path.ends_with("..") => drop(result),
+                    other => panic!("{setting} {}: {other:?}", path.display()),
+                }
+            }
+            rig.spec.mode = Mode::Observe;
+            let note = format!("{setting} {}", path.display());
+            for (result, said) in everywhere(&rig, &line) {
+                if let Ok(result) = result {
+                    assert!(
+                        result
+                            .enforced
+                            .degraded
+                            .iter()
+                            .any(|n| n.starts_with(&note)),
+                        "{result:?}"
+                    );
+                }
+                assert!(
+                    !said.contains(&format!(" {} ", outside.display())),
+                    "{said}"
+                );
+                assert_eq!(fs::read(outside.join("victim")).unwrap(), b"whole");
+            }
+        }
+    }
+}
+
+#[test]
+fn links_that_stay_inside_or_are_the_systems_are_followed() {
+    if !worlds_work("links_that_stay_inside_or_are_the_systems_are_followed") {
+        return;
+    }
+    let mut rig = Rig::new();
+    rig.spec.mode = Mode::Enforce;
+    fs::create_dir_all(rig.project.join("out/build")).unwrap();
+    std::os::unix::fs::symlink("out/build", rig.project.join("build")).unwrap();
+    // The home itself is reached through a link.
+    let other = rig.spec.home.with_file_name("link");
+    std::os::unix::fs::symlink(&rig.spec.home, &other).unwrap();
+    fs::create_dir(other.join(".cache")).unwrap();
+    rig.spec.write = vec![rig.project.join("build"), other.join(".cache")];
+    let line = "echo made > out/build/new; echo cached > ../.cache/new; echo no > file";
+    let (result, said) = in_session(&rig, line);
+    result.unwrap_or_else(|error| panic!("{error}"));
+    let read = |path: PathBuf| fs::read_to_string(path).unwrap();
+    assert_eq!(read(rig.project.join("out/build/new")), "made\n", "{said}");
+    assert_eq!(read(rig.spec.home.join(".cache/new")), "cached\n");
+    assert_eq!(read(rig.project.join("file")), "before");
+}
+
+#[test]
+fn what_cannot_all_be_found_is_not_held_by_halves() {
+    if !worlds_work("what_cannot_all_be_found_is_not_held_by_halves") {
+        return;
+    }
+    let mut rig = Rig::new();
+    for n in 0..2200 {
+        fs::create_dir_all(rig.project.join(format!("a/{n}/.git/hooks"))).unwrap();
+    }
+    fs::create_dir_all(rig.project.join(".git/hooks")).unwrap();
+    fs::write(rig.project.join(".env"), "secret").unwrap();
+    let hooks = glob(rig.project.join("**/.git/hooks/**"));
+    let line = "echo planted > .git/hooks/pre-commit; cat .env";
+    for hide in [false, true] {
+        rig.spec.hide = vec![glob(rig.project.join(".env"))];
+        rig.spec.protect.clear();
+        match hide {
+            true => rig.spec.hide.push(hooks.clone()),
+            false => rig.spec.protect.push(hooks.clone()),
+        }
+        rig.spec.mode = Mode::Enforce;
+        for (result, said) in everywhere(&rig, line) {
+            let error = result.unwrap_err().to_string();
+            assert!(
+                error.contains("more than 2000 places match `**/.git/hooks`"),
+                "{error}"
+            );
+            assert!(
+                error.contains("remove what does not belong there"),
+                "{error}"
+            );
+            assert_eq!(said, "");
+        }
+        assert!(!rig.project.join(".git/hooks/pre-commit").exists());
+        rig.spec.mode = Mode::Observe;
+        let (result, said) = in_session(&rig, "cat .env");
+        let degraded = result.unwrap().enforced.degraded;
+        assert!(
+            degraded.iter().any(|note| note.contains("more than 2000")),
+            "{degraded:?}"
+        );
+        assert!(
+            !said.contains("secret"),
+            "a pattern pays for no other: {said}"
+        );
+    }
+}
+
+#[test]
+fn reading_is_narrowed_in_the_overlay_of_the_home_too() {
+    if !worlds_work("reading_is_narrowed_in_the_overlay_of_the_home_too") {
+        return;
+    }
+    let mut rig = Rig::new();
+    rig.spec.hide.clear();
+    let notes = rig.spec.home.join("notes");
+    fs::create_dir(&notes).unwrap();
+    fs::write(notes.join("one"), "noted").unwrap();
+    let key = rig.spec.home.join(".ssh/id");
+    let line = format!(
+        "cat {} ../rc; ls -A ..; cat file; cat ../notes/one; echo more > ../notes/two && cat ../notes/two",
+        key.display()
+    );
+    for (read, told) in [(vec![], false), (vec![notes], true)] {
+        rig.spec.read = vec![rig.project.clone()];
+        rig.spec.read.extend(read);
+        for (number, (result, said)) in everywhere(&rig, &line).into_iter().enumerate() {
+            result.unwrap_or_else(|error| panic!("{error}"));
+            assert!(said.contains("before"), "{said}");
+            // A whole home is not copied where no overlay serves; it is read-only then.
+            assert_eq!(said.contains("more"), told && number < 2, "{said}");
+            assert!(!said.contains("secret") && !said.contains("mine"), "{said}");
+            assert_eq!(said.contains("noted"), told, "{said}");
+        }
+    }
+}
+
+#[test]
+fn what_is_hidden_stays_hidden_when_a_parent_is_to_be_renamed() {
+    if !worlds_work("what_is_hidden_stays_hidden_when_a_parent_is_to_be_renamed") {
+        return;
+    }
+    let mut rig = Rig::new();
+    rig.spec.mode = Mode::Enforce;
+    for path in ["config/secrets/deep/a", "deploy/prod/key"] {
+        let path = rig.project.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "hush").unwrap();
+    }
+    let hidden = ["config/secrets/**", "deploy/prod/key"];
+    rig.spec
+        .hide
+        .extend(hidden.map(|path| glob(rig.project.join(path))));
+    let line = "mv config c2; mv deploy d2; mv deploy/prod d3; \
+        find . -type f -exec cat {} + 2>/dev/null; ls";
+    for (result, said) in everywhere(&rig, line) {
+        let result = result.unwrap_or_else(|error| panic!("{error}"));
+        assert!(!said.contains("hush"), "{said}");
+        let kept = Pending::find(&rig.spec.substrate_home, &result.world.to_string());
+        if let Ok(mut pending) = kept {
+            let mut go_on = |_| true;
+            let mut watch = Watch::new(&mut go_on);
+            let _ = apply::apply(&mut pending, &ApplyOptions::default(), &mut watch);
+        }
+        assert!(rig.project.join("config/secrets/deep/a").exists(), "{said}");
+        assert!(rig.project.join("deploy/prod/key").exists(), "{said}");
+        let (_, said) = in_session(&rig, "cat */secrets/deep/a */key */prod/key c2 d2 d3");
+        assert!(!said.contains("hush"), "{said}");
+    }
+}
+
+#[test]
+fn a_cover_does_not_land_on_what_was_put_in_its_place() {
+    if !worlds_work("a_cover_does_not_land_on_what_was_put_in_its_place") {
+        return;
+    }
+    let mut rig = Rig::new();
+    rig.spec.mode = Mode::Enforce;
+    for (path, text) in [("a/secrets/key", "hush"), ("b/secrets/key", "decoy")] {
+        let path = rig.project.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let pattern = glob(rig.project.join("**/secrets/**"));
+    rig.spec.hide.push(pattern);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::Relaxed;
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let dir = File::open(&rig.project).unwrap();
+            while !stop.load(order) {
+                let exchange = substrate_sys::at::Rename::Exchange;
+                substrate_sys::at::rename(&dir, "a", &dir, "b", exchange).unwrap();
+            }
+        });
+        let line = "cat a/secrets/key b/secrets/key";
+        let said: Vec<_> = (0..60).map(|_| in_session(&rig, line)).collect();
+        stop.store(true, order);
+        said
+    });
+    assert!(said.iter().any(|(result, _)| result.is_ok()));
+    for (result, said) in said {
+        assert!(!said.contains("hush"), "{said}");
+        if let Err(error) = result {
+            assert!(error.to_string().contains("cannot"), "{error}");
+        }
+    }
+}

@@ -5,6 +5,8 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use crate::mount;
+
 /// Start a program.
 pub const EXECUTE: u64 = 1;
 /// Open a file for writing.
@@ -112,20 +114,32 @@ pub fn create(handled: &Handled) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Allows rights on a path and everything below. A path that is not there is passed over: it
-/// has nothing to allow.
-pub fn allow(rules: &OwnedFd, path: &CStr, access: u64) -> io::Result<()> {
+fn open_path(path: &CStr) -> io::Result<OwnedFd> {
     // SAFETY: `path` is a C string that outlives the call.
     let fd = unsafe { libc::open(path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC) };
     if fd < 0 {
-        let error = io::Error::last_os_error();
-        return match error.raw_os_error() {
-            Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES) => Ok(()),
-            _ => Err(error),
-        };
+        return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel just returned this descriptor and nobody else owns it.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Allows rights on a path and everything below. A path that is not there is passed over: it
+/// has nothing to allow. Nor has a link, except in `/proc`, where nobody can put one.
+pub fn allow(rules: &OwnedFd, path: &CStr, access: u64) -> io::Result<()> {
+    let opened = match path.to_bytes().starts_with(b"/proc/") {
+        true => open_path(path),
+        false => mount::open_place(path),
+    };
+    let fd = match opened {
+        Ok(fd) => fd,
+        Err(error) => {
+            return match error.raw_os_error() {
+                Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::ELOOP) => Ok(()),
+                _ => Err(error),
+            };
+        }
+    };
     // SAFETY: an all-zero stat is valid.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: `stat` is writable for the call.

@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Read-only.
 pub const RDONLY: u64 = 0x1;
@@ -57,14 +57,37 @@ fn done(rc: libc::c_long) -> io::Result<()> {
     }
 }
 
-/// A detached copy of the mount at `path`, with what is mounted below it when `recursive`.
+/// A detached copy of the mount at `path`, with what is mounted below it when `recursive`. A symlink
+/// anywhere in `path` is an error, as in [`attach`].
 pub fn clone_tree(path: &CStr, recursive: bool) -> io::Result<OwnedFd> {
-    let mut flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as u32;
+    clone_at(&open_place(path)?, recursive)
+}
+
+fn clone_at(place: &OwnedFd, recursive: bool) -> io::Result<OwnedFd> {
+    let mut flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as u32 | libc::AT_EMPTY_PATH as u32;
     if recursive {
         flags |= AT_RECURSIVE;
     }
-    // SAFETY: `path` is a C string that outlives the call.
-    owned(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })
+    let dir = place.as_raw_fd();
+    // SAFETY: the path is the empty C string; the descriptor is open.
+    owned(unsafe { libc::syscall(libc::SYS_open_tree, dir, c"".as_ptr(), flags) })
+}
+
+/// Mounts what is at `path` on itself, with these attributes. The path is looked up once: a copy of one
+/// directory must not land on another that took its name.
+pub fn fix(path: &CStr, attributes: u64) -> io::Result<()> {
+    let place = open_place(path)?;
+    let tree = clone_at(&place, true)?;
+    if attributes != 0 {
+        let what = Change {
+            set: attributes,
+            clear: 0,
+            private: false,
+            recursive: true,
+        };
+        change_tree(tree.as_fd(), what)?;
+    }
+    attach_at(tree.as_fd(), &place)
 }
 
 /// Opens a path without following any symlink, for use as a place to mount on.
@@ -89,7 +112,47 @@ pub fn open_place(path: &CStr) -> io::Result<OwnedFd> {
 /// Puts a detached tree in place. A symlink anywhere in `path` is an error: the layout was
 /// computed for the resolved path, so a link means that somebody changed it meanwhile.
 pub fn attach(tree: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
-    let place = open_place(path)?;
+    attach_at(tree, &open_place(path)?)
+}
+
+/// What must be at a path that is to be covered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// Whatever there is; what is not there needs no cover.
+    Anything,
+    /// Something.
+    Something,
+    /// The file with this device and number: a cover on anything else would cover nothing.
+    Same(u64, u64),
+}
+
+/// Puts a detached tree over a path. Fails with `ESTALE` when something else is there by now.
+pub fn cover(tree: BorrowedFd<'_>, path: &CStr, expected: Expected) -> io::Result<()> {
+    let place = match open_place(path) {
+        Err(error)
+            if expected == Expected::Anything && error.raw_os_error() == Some(libc::ENOENT) =>
+        {
+            return Ok(());
+        }
+        other => other?,
+    };
+    if let Expected::Same(device, number) = expected
+        && identity(&place)? != (device, number)
+    {
+        return Err(io::Error::from_raw_os_error(libc::ESTALE));
+    }
+    attach_at(tree, &place)
+}
+
+fn identity(file: &OwnedFd) -> io::Result<(u64, u64)> {
+    // SAFETY: an all-zero stat is valid.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is writable for the call.
+    done(unsafe { libc::fstat(file.as_raw_fd(), &raw mut stat) }.into())?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+fn attach_at(tree: BorrowedFd<'_>, place: &OwnedFd) -> io::Result<()> {
     // SAFETY: both paths are the empty C string; the descriptors are open.
     done(unsafe {
         libc::syscall(

@@ -240,6 +240,16 @@ pub enum WorldError {
         /// Why no more.
         reason: String,
     },
+    /// A setting of the policy cannot be held as it says.
+    #[error("the policy's `{setting}` cannot be held: {} {reason}", path.display())]
+    NotHeld {
+        /// The setting.
+        setting: &'static str,
+        /// The path that it is about.
+        path: PathBuf,
+        /// Why it cannot, and what to do.
+        reason: String,
+    },
     /// Whoever asked for the command does not want it to begin.
     #[error("the command was called off before it began")]
     CalledOff,
