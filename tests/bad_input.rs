@@ -117,6 +117,14 @@ fn wrong_types_and_values() {
             "is not an absolute path",
         ),
         (
+            "id: a\nname: A\nfs: { hide: [\"**/.env\"] }\n",
+            "the whole machine would have to be searched for this",
+        ),
+        (
+            "id: a\nname: A\nfs: { protect: [\"/*/x\"] }\n",
+            "begin with a directory",
+        ),
+        (
             "id: a\nname: A\neffects: { denied: [\"destroy:/\"] }\n",
             "`destroy` is not an effect",
         ),

@@ -26,7 +26,7 @@ use crate::limits::{self, Group, Hierarchy};
 use crate::mountinfo;
 use crate::sockets;
 use crate::start::{Ask, Asked, Inside, Prepared};
-use crate::steps::{HAND_OUT, HIDE, HeldAs, Label, MapsBy, NETWORK, Recipe, Steps};
+use crate::steps::{FIX, HAND_OUT, HIDE, HeldAs, Label, MapsBy, NETWORK, PROTECT, Recipe, Steps};
 use crate::streams::{Carried, Stream};
 use substrate_changes::pending::{NewPending, Pending};
 use substrate_egress::network::{Network, NetworkMaker};
@@ -177,7 +177,7 @@ fn falls_back(error: &WorldError) -> bool {
     }
 }
 
-/// How often a world is planned anew because something that it hides was moved meanwhile.
+/// How often a world is planned anew because something that it hides or protects was moved meanwhile.
 const MOST_MOVED: usize = 5;
 const ENOENT: i32 = 2;
 const ENOTDIR: i32 = 20;
@@ -190,7 +190,7 @@ struct Learnt {
     no_overlay: BTreeMap<PathBuf, String>,
     mask_sys: bool,
     not_heavy: Option<String>,
-    /// How often something was moved away while it was to be hidden.
+    /// How often something was moved away while it was to be hidden or fixed.
     moved: usize,
 }
 
@@ -240,7 +240,10 @@ fn learn(failed: Failed, options: &Options, learnt: &mut Learnt) -> Result<(), W
     {
         let reason = format!("no overlay ({})", failed.error);
         learnt.no_overlay.insert(target, reason);
-    } else if label.doing == HIDE && gone(&failed.error) && learnt.moved < MOST_MOVED {
+    } else if [HIDE, PROTECT, FIX].contains(&label.doing)
+        && gone(&failed.error)
+        && learnt.moved < MOST_MOVED
+    {
         learnt.moved += 1;
     } else if path == Some(Path::new("/sys")) && !learnt.mask_sys {
         learnt.mask_sys = true;

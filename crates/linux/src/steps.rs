@@ -31,6 +31,10 @@ pub(crate) const HAND_OUT: &str = "hand out the stream";
 pub(crate) const NETWORK: &str = "prepare the network";
 /// The label of the steps that cover something.
 pub(crate) const HIDE: &str = "hide";
+/// The label of the steps that make something read-only where it is.
+pub(crate) const PROTECT: &str = "protect";
+/// The label of the steps that keep a directory from being moved.
+pub(crate) const FIX: &str = "fix in place";
 const NOTHING: &str = "/dev/.substrate-nothing";
 
 /// What is needed to run programs at all, whatever `fs.read` says.
@@ -467,9 +471,9 @@ impl Recipe<'_> {
                     steps.attach("put in", *slot, path);
                 }
             }
-            What::Protected => steps.add("protect", Some(path), Step::Fix(c(path), RDONLY)),
+            What::Protected => steps.add(PROTECT, Some(path), Step::Fix(c(path), RDONLY)),
             What::Anchored | What::Fixed => {
-                steps.add("fix in place", Some(path), Step::Fix(c(path), 0));
+                steps.add(FIX, Some(path), Step::Fix(c(path), 0));
             }
             What::NoDirectory => self.hide_directory(steps, filling, path),
             What::NoFile => {

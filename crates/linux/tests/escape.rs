@@ -24,7 +24,7 @@ use substrate_linux::Linux;
 use substrate_linux::guard::{ExecJudge, ExecVerdict, ProgramStart};
 use substrate_linux::limits::Hierarchy;
 use substrate_linux::make::{Groups, Options};
-use substrate_policy::terms::{PathPattern, WorldSpec};
+use substrate_policy::terms::{Mode, PathPattern, WorldSpec};
 use substrate_sys::access;
 use substrate_trace::Level;
 use substrate_world::backend::{ExecRequest, Place, WorldBackend};
@@ -153,6 +153,7 @@ fn own_a_world(arguments: &[OsString]) -> ExitCode {
                 let tree = (name.to_owned(), PathBuf::from(dir));
                 options.groups = Groups::At(Hierarchy::V1(vec![tree]));
             }
+            b"enforce" => spec.mode = Mode::Enforce,
             b"session" => session = true,
             // The command is not known when the world is made.
             b"late" => (session, late) = (true, true),
@@ -384,6 +385,7 @@ impl Suite {
         for kind in [&SESSION[..], &heavy_session] {
             self.protected(&tree, kind);
         }
+        self.shut(&tree);
         self.setuid(&tree);
         self.modes(&tree);
         self.streams(&tree);
@@ -392,6 +394,31 @@ impl Suite {
         self.weak_session(&tree);
         self.untouched(&tree);
         drop(tree.dir);
+    }
+
+    /// A directory that its owner has shut while a world is made can be opened again inside.
+    fn shut(&mut self, tree: &Tree) {
+        if self.user == 0 {
+            return;
+        }
+        let shut = tree.at("home/project/shut");
+        fs::create_dir(&shut).unwrap();
+        for name in [".env", "key"] {
+            fs::write(shut.join(name), "secret").unwrap();
+        }
+        tree.give_away(&shut);
+        let mode = |bits| fs::set_permissions(&shut, fs::Permissions::from_mode(bits)).unwrap();
+        mode(0o000);
+        for named in [None, Some(format!("hide={}/key", shut.display()))] {
+            let mut settings = vec!["session=1".to_owned(), "enforce=1".to_owned()];
+            settings.extend(named);
+            let out = tree.owner(&settings, &[OsStr::new("/bin/true")]).output();
+            let said = String::from_utf8_lossy(&out.unwrap().stderr).into_owned();
+            let good = said.contains("cannot be searched");
+            self.judge("a hidden path in a directory that is shut", good, &said);
+        }
+        mode(0o700);
+        fs::remove_dir_all(&shut).unwrap();
     }
 
     fn files(&mut self, tree: &Tree, kind: &[&str]) {

@@ -202,6 +202,9 @@ impl Reader<'_> {
                 }
             }
         }
+        for node in ["hide", "protect"].iter().flat_map(|name| list(name)) {
+            self.need_a_beginning(node);
+        }
         let protect = match list("protect") {
             Some(node) => self.paths(node),
             None => DEFAULT_PROTECT
@@ -233,6 +236,20 @@ impl Reader<'_> {
                 .map(|node| self.paths(node))
                 .unwrap_or_default(),
             outside: miss(fs.and_then(|fs| fs.get("outside"))).unwrap_or(Miss::Deny),
+        }
+    }
+
+    /// What a world hides or protects is searched for when it starts, so a pattern has to say where.
+    fn need_a_beginning(&mut self, list: &Node) {
+        for node in list.items() {
+            let pattern = node.text().unwrap_or_default();
+            let first = pattern.trim_start_matches('/').split('/').next();
+            if first.is_some_and(|first| substrate_compiled::glob::is_pattern(first.as_bytes())) {
+                let message =
+                    format!("`{pattern}`: the whole machine would have to be searched for this");
+                let hint = "begin with a directory, as in `$PROJECT/**/.env` or `$HOME/*/.env`";
+                self.complain(node, message, Some(hint));
+            }
         }
     }
 
