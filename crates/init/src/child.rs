@@ -16,7 +16,7 @@ use crate::{own_starts, pty};
 use substrate_sys::mask::Mask;
 use substrate_sys::mount::{self, Change, Expected};
 use substrate_sys::seccomp::Filter;
-use substrate_sys::{caps, landlock};
+use substrate_sys::{caps, landlock, netlink};
 
 /// A place where a step leaves a descriptor for a later one.
 pub type Slot = usize;
@@ -100,6 +100,8 @@ pub enum Step {
     NoNewPrivs,
     /// Landlock: what is handled, and the rights of paths.
     Landlock(landlock::Handled, Vec<(CString, u64)>),
+    /// Hands the parent a socket by which it learns of the sockets of this network.
+    AskSockets,
     /// Gives up all capabilities.
     DropCaps,
     /// The system call filter; its listener, if it has one, is handed to the parent.
@@ -369,6 +371,7 @@ fn run(
             }
             landlock::restrict_self(&set)?;
         }
+        Step::AskSockets => return netlink::open(netlink::SOCK_DIAG).map(Some),
         Step::DropCaps => caps::drop_all()?,
         Step::Seccomp(filter) => return filter.install(),
     }

@@ -145,7 +145,7 @@ pub fn begin(plan: Plan) -> Result<Launching, LaunchError> {
     for (step, _) in &plan.steps {
         match step {
             Step::WriteTo(fd, _) | Step::JoinNetwork(fd) => keep.push(fd.as_raw_fd()),
-            Step::Seccomp(filter) if filter.has_listener() => {
+            Step::Seccomp(filter) if filter.judges_starts() => {
                 let pair = OwnStarts::pair().map_err(own("make a socket for the guard"))?;
                 keep.push(pair.1.as_raw_fd());
                 (own_starts, announcing) = (Some(pair.0), Some(pair.1));

@@ -106,7 +106,7 @@ pub struct Layout {
     /// Subtrees that may be read.
     pub read: Vec<PathBuf>,
     /// What the policy lets in of the host's, sockets among it.
-    admitted: Vec<PathBuf>,
+    pub admitted: Vec<PathBuf>,
 }
 
 /// What is known about the host.

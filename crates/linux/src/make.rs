@@ -19,14 +19,16 @@ use substrate_sys::namespace::Namespaces;
 use substrate_sys::{access, caps, kernel_file, landlock, seccomp};
 use substrate_trace::{Enforced, Level, WorldId};
 
-use crate::guard::{ExecJudge, Guard, Terms};
+use crate::guard::{ExecJudge, Guard, NoRules, Sockets, Terms};
 use crate::held;
 use crate::layout::{self, Host, Layout, Placement, What};
 use crate::limits::{self, Group, Hierarchy};
 use crate::mountinfo;
 use crate::sockets;
 use crate::start::{Ask, Asked, Inside, Prepared};
-use crate::steps::{FIX, HAND_OUT, HIDE, HeldAs, Label, MapsBy, NETWORK, PROTECT, Recipe, Steps};
+use crate::steps::{
+    FIX, HAND_OUT, HIDE, HeldAs, Label, MapsBy, NETWORK, PROTECT, Recipe, SOCKETS, Steps,
+};
 use crate::streams::{Carried, Stream};
 use substrate_changes::pending::{NewPending, Pending};
 use substrate_egress::network::{Network, NetworkMaker};
@@ -401,6 +403,7 @@ fn build(
             notify_exec: purpose.judge.is_some(),
             // What is held back loses the bits when it is applied.
             refuse_setid: purpose.placement == Placement::Session,
+            hold_sockets: true,
             ..seccomp::Options::default()
         },
     }
@@ -469,7 +472,7 @@ fn build(
     }
     opened?;
     let first = first.and_then(|first| first.asked);
-    let guard = guard(id, purpose, &mut launched, &mut enforced)?;
+    let guard = guard(id, purpose, &mut launched, &layout.admitted, &mut enforced)?;
     Ok(Live {
         id,
         init: launched.init,
@@ -493,11 +496,12 @@ pub(crate) fn guard(
     id: WorldId,
     purpose: &Purpose<'_>,
     launched: &mut Launched,
+    admitted: &[PathBuf],
     enforced: &mut Enforced,
 ) -> Result<Option<Guard>, WorldError> {
-    let Some(judge) = purpose.judge.clone() else {
+    if purpose.judge.is_none() && launched.sockets.is_none() {
         return Ok(None);
-    };
+    }
     // The start of the command waits for the guard; without one it never becomes its program.
     let own = |error| WorldError::Own("guard program starts", error);
     let listener = launched.listener.take();
@@ -509,9 +513,18 @@ pub(crate) fn guard(
         enforce,
         roots_change: spec.allow_userns,
     };
-    enforced.exec = terms.word().to_owned();
+    let diag = launched.sockets.take();
+    let sockets = diag.map(|diag| Sockets::new(diag, spec.net.isolate, admitted.to_owned()));
+    let sockets = sockets.transpose().map_err(own)?;
+    let judge: Arc<dyn ExecJudge> = match purpose.judge.clone() {
+        Some(judge) => {
+            enforced.exec = terms.word().to_owned();
+            judge
+        }
+        None => Arc::new(NoRules),
+    };
     let own_starts = launched.init.take_own_starts();
-    Guard::start(id, listener, own_starts, judge, terms)
+    Guard::start(id, listener, own_starts, judge, terms, sockets)
         .map(Some)
         .map_err(own)
 }
@@ -706,6 +719,8 @@ pub(crate) struct Launched {
     pub streams: Vec<Stream>,
     /// The end of its filter at which program starts are judged.
     pub listener: Option<OwnedFd>,
+    /// Where its sockets can be asked for.
+    pub sockets: Option<OwnedFd>,
 }
 
 pub(crate) fn launch_steps(
@@ -743,7 +758,11 @@ pub(crate) fn launch_steps(
     };
     let launching = launch::begin(plan).map_err(failed)?;
     let may_start = meanwhile.chores.take().is_none_or(|chores| chores());
-    let (mut streams, mut listener) = (Vec::new(), None);
+    let (mut streams, mut listener, mut world_sockets) = (Vec::new(), None, None);
+    let is_diag = |number: usize| {
+        let label = labels.get(number);
+        label.is_some_and(|label| label.doing == SOCKETS)
+    };
     let mut due = labels
         .iter()
         .filter(|label| label.doing == HAND_OUT)
@@ -764,6 +783,7 @@ pub(crate) fn launch_steps(
                 // One that cannot be looked at is carried over byte by byte.
                 streams.extend(Stream::new(fd));
             }
+            Progress::Export(number, fd) if is_diag(number) => world_sockets = Some(fd),
             Progress::Export(_, fd) => listener = Some(fd),
         }
         if let Some(first) = meanwhile
@@ -783,6 +803,7 @@ pub(crate) fn launch_steps(
         init: launching.into_init(),
         streams,
         listener,
+        sockets: world_sockets,
     })
 }
 

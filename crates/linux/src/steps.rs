@@ -35,6 +35,8 @@ pub(crate) const HIDE: &str = "hide";
 pub(crate) const PROTECT: &str = "protect";
 /// The label of the steps that keep a directory from being moved.
 pub(crate) const FIX: &str = "fix in place";
+/// The label of the step that gives a way to ask for the world's sockets.
+pub(crate) const SOCKETS: &str = "ask for the world's sockets";
 const NOTHING: &str = "/dev/.substrate-nothing";
 
 /// What is needed to run programs at all, whatever `fs.read` says.
@@ -566,6 +568,9 @@ impl Recipe<'_> {
             steps.add("limit processes", None, step);
         }
         steps.add("hide the first process", None, Step::Unreadable);
+        if self.filter.hold_sockets {
+            steps.add(SOCKETS, None, Step::AskSockets);
+        }
         steps.add("give up new privileges", None, Step::NoNewPrivs);
         if self.landlock_abi > 0 {
             let step = Step::Landlock(self.handled(), self.rights());

@@ -159,6 +159,8 @@ fn build(
         refuse_internet: spec.net.isolate,
         notify_exec: purpose.judge.is_some(),
         refuse_setid: purpose.placement == Placement::Session,
+        // Connected from outside, a socket would not be bound by Landlock either.
+        hold_sockets: false,
     })
     .map_err(|error| WorldError::Own(make::FILTER, error))?;
     add(
@@ -187,7 +189,7 @@ fn build(
     if !may_begin {
         return Err(WorldError::CalledOff);
     }
-    let guard = make::guard(id, purpose, &mut launched, &mut enforced)?;
+    let guard = make::guard(id, purpose, &mut launched, &[], &mut enforced)?;
     Ok(Live {
         id,
         init: launched.init,

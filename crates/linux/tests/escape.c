@@ -213,6 +213,145 @@ static int connect_path(void) {
   return call(arg, connect(fd, (void *)&address, sizeof address));
 }
 
+static struct sockaddr_un at_path(const char *path) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  strncpy(address.sun_path, path, sizeof address.sun_path - 1);
+  return address;
+}
+
+static int of_type(int type) {
+  struct sockaddr_un address = at_path(arg);
+  int fd = socket(AF_UNIX, type, 0);
+  if (fd < 0) return refused("socket");
+  return call(arg, connect(fd, (void *)&address, sizeof address));
+}
+
+static int connect_seqpacket(void) { return of_type(SOCK_SEQPACKET); }
+static int connect_datagrams(void) { return of_type(SOCK_DGRAM); }
+static int connect_nonblocking(void) { return of_type(SOCK_STREAM | SOCK_NONBLOCK); }
+
+// Serves outside, until it is ended.
+static int connect_listen(void) {
+  struct sockaddr_un address = at_path(arg);
+  int fd = socket(AF_UNIX, atoi(arg2), 0);
+  unlink(arg);
+  if (bind(fd, (void *)&address, sizeof address) || chmod(arg, 0777)) return 2;
+  listen(fd, 100);
+  printf("ready\n");
+  pause();
+  return 0;
+}
+
+static int connect_later(void) {
+  for (int i = 0; i < 500 && access(arg, F_OK); i++) usleep(10000);
+  return access(arg, F_OK) ? 2 : connect_path();
+}
+
+// From the directory, by the last name alone.
+static int connect_relative(void) {
+  char *name = strrchr(arg, '/');
+  *name++ = 0;
+  if (chdir(arg)) return refused("chdir");
+  arg = name;
+  return connect_path();
+}
+
+static int connect_by_link(void) {
+  char link[] = "/tmp/link-to-socket";
+  if (symlink(arg, link)) return 2;
+  arg = link;
+  return connect_path();
+}
+
+static int connect_by_root(void) {
+  char path[4096];
+  int worked = 0;
+  for (int i = 0; i < 3; i++) {
+    const char *through[] = {"/proc/self/root", "/proc/1/root", "/proc/thread-self/cwd/../../../../../.."};
+    snprintf(path, sizeof path, "%s%s", through[i], arg);
+    struct sockaddr_un address = at_path(path);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    worked |= call(path, connect(fd, (void *)&address, sizeof address));
+  }
+  return worked;
+}
+
+static int send_datagram(void) {
+  struct sockaddr_un address = at_path(arg);
+  struct iovec part = {"x", 1};
+  struct msghdr message = {.msg_name = &address, .msg_namelen = sizeof address, .msg_iov = &part, .msg_iovlen = 1};
+  int pair[2] = {-1, -1}, fd = socket(AF_UNIX, SOCK_DGRAM, 0), raw = socket(AF_UNIX, SOCK_RAW, 0);
+  socketpair(AF_UNIX, SOCK_DGRAM, 0, pair);
+  return call("sendto", sendto(fd, "x", 1, 0, (void *)&address, sizeof address)) |
+         call("sendmsg", sendmsg(fd, &message, 0)) | call("raw", sendmsg(raw, &message, 0)) |
+         call("pair", sendmsg(pair[0], &message, 0));
+}
+
+static struct sockaddr_un flipped[2], flipping;
+static volatile int flip_over;
+
+static int flip(void *unused) {
+  for (unsigned i = 0; !flip_over; i++) {
+    memcpy(&flipping, &flipped[i % 2], sizeof flipping);
+    dup2(10 + i % 2, 12);
+  }
+  return 0;
+}
+
+// The address and the descriptor change all the time; the harness looks whether anything arrived.
+static int connect_flipping(void) {
+  static char stack[65536];
+  flipped[0] = at_path("/tmp/own");
+  flipped[1] = at_path(arg);
+  int own = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0), got;
+  bind(own, (void *)&flipped[0], sizeof flipped[0]);
+  listen(own, 4096);
+  clone(flip, stack + sizeof stack, CLONE_VM | CLONE_FILES | SIGCHLD, NULL);
+  for (int i = 0; i < 4000; i++) {
+    dup2(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0), 10);
+    dup2(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), 11);
+    connect(12, (void *)&flipping, sizeof flipping);
+    if ((got = accept(own, NULL, NULL)) >= 0) close(got);
+    for (int fd = 3; fd < 64; fd++) if (fd != own && (fd < 10 || fd > 12)) close(fd);
+  }
+  flip_over = 1;
+  wait(NULL);
+  printf("refused: unless somebody was reached\n");
+  return 0;
+}
+
+// Sockets of the world's own serve as they always do: here, renamed, linked, without waiting.
+static int own_sockets(void) {
+  char path[200], moved[200], linked[200];
+  snprintf(path, sizeof path, "%s/own-socket", arg);
+  snprintf(moved, sizeof moved, "%s/own-moved", arg);
+  snprintf(linked, sizeof linked, "%s/own-linked", arg);
+  int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET};
+  for (int i = 0; i < 2; i++) {
+    struct sockaddr_un address = at_path(path);
+    int server = socket(AF_UNIX, kinds[i], 0);
+    unlink(path), unlink(moved), unlink(linked);
+    if (bind(server, (void *)&address, sizeof address) || listen(server, 8)) return refused("bind");
+    if (rename(path, moved)) return refused("rename");
+    if (link(moved, linked)) return refused("link");
+    const char *names[] = {moved, linked, linked};
+    for (int n = 0; n < 3; n++) {
+      address = at_path(names[n]);
+      int client = socket(AF_UNIX, kinds[i] | (n == 2 ? SOCK_NONBLOCK : 0), 0);
+      if (connect(client, (void *)&address, sizeof address)) return refused(names[n]);
+      int there = accept(server, NULL, NULL);
+      char byte = 0;
+      struct ucred who = {0};
+      socklen_t size = sizeof who;
+      getsockopt(there, SOL_SOCKET, SO_PEERCRED, &who, &size);
+      if (who.uid != getuid()) return printf("refused: the peer is %d\n", who.uid), 0;
+      if (write(client, "y", 1) != 1 || read(there, &byte, 1) != 1 || byte != 'y') return refused("talk");
+    }
+    unlink(moved), unlink(linked);
+  }
+  return call("own sockets", 0);
+}
+
 static int connect_abstract(void) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   memcpy(address.sun_path + 1, arg, strlen(arg));
@@ -448,6 +587,11 @@ static const struct { const char *name; int (*run)(void); } attempts[] = {
   {"by_handle", by_handle}, {"ptrace_pid", ptrace_pid}, {"trace_child", trace_child},
   {"look_into_first", look_into_first}, {"kill_first", kill_first}, {"signal_pid", signal_pid},
   {"connect_path", connect_path}, {"connect_abstract", connect_abstract}, {"connect_tcp", connect_tcp},
+  {"connect_seqpacket", connect_seqpacket}, {"connect_datagrams", connect_datagrams},
+  {"connect_nonblocking", connect_nonblocking}, {"connect_listen", connect_listen},
+  {"connect_later", connect_later}, {"connect_relative", connect_relative},
+  {"connect_by_link", connect_by_link}, {"connect_by_root", connect_by_root},
+  {"connect_flipping", connect_flipping}, {"send_datagram", send_datagram}, {"own_sockets", own_sockets},
   {"odd_sockets", odd_sockets}, {"keys", keys}, {"kernel_doors", kernel_doors}, {"privileges", privileges},
 #if defined(__x86_64__)
   {"int_80", int_80}, {"x32", x32},

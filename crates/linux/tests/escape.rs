@@ -375,6 +375,8 @@ impl Suite {
         for kind in [&[][..], &SESSION] {
             self.kernel(&tree, kind);
             self.sockets(&tree, kind);
+            self.odd_names(&tree, kind);
+            self.own_sockets(&tree, kind);
             self.own_directories(&tree, kind);
             self.switches(&tree, kind);
             self.limits(&tree, kind);
@@ -593,6 +595,100 @@ impl Suite {
         let port = tcp.local_addr().unwrap().port().to_string();
         self.attempt(tree, BeRefused, kind, &["connect_tcp", &port]);
         self.attempt(tree, Work, &host, &["connect_tcp", &port]);
+    }
+
+    /// Sockets of the host that the table of the kernel names otherwise, or not yet, and those of other
+    /// types, where the world sees the host's own files.
+    fn odd_names(&mut self, tree: &Tree, kind: &[&str]) {
+        let project = tree.at("home/project");
+        std::env::set_current_dir(&project).unwrap();
+        let listen = |name: &str| {
+            let _ = fs::remove_file(name);
+            let listener = UnixListener::bind(name).unwrap();
+            listener.set_nonblocking(true).unwrap();
+            fs::set_permissions(name, fs::Permissions::from_mode(0o777)).unwrap();
+            listener
+        };
+        let names = ["relative", "moved", "hardlink", "new\nline"];
+        let listeners = ["relative", "before", "temporary", "new\nline"].map(listen);
+        fs::rename("before", "moved").unwrap();
+        fs::hard_link("temporary", "hardlink").unwrap();
+        fs::remove_file("temporary").unwrap();
+        std::env::set_current_dir("/").unwrap();
+        let ways = [
+            "path",
+            "nonblocking",
+            "relative",
+            "by_link",
+            "by_root",
+            "flipping",
+        ];
+        for host in [false, true] {
+            let network = ["net=host"].into_iter().filter(|_| host);
+            let kind: Vec<&str> = kind.iter().copied().chain(network).collect();
+            for name in names {
+                let path = project.join(name).display().to_string();
+                for way in ways {
+                    let attempt = format!("connect_{way}");
+                    self.attempt(tree, BeRefused, &kind, &[&attempt, &path]);
+                }
+            }
+        }
+        for (name, listener) in names.iter().zip(&listeners) {
+            let reached = listener.accept().is_ok();
+            self.judge(&format!("{name:?} was reached"), !reached, "somebody came");
+        }
+        for (number, way) in [
+            (2, "connect_datagrams"),
+            (2, "send_datagram"),
+            (5, "connect_seqpacket"),
+        ] {
+            let path = project.join("served").display().to_string();
+            let mut server = Command::new(tree.at("home/project/escape"))
+                .args(["connect_listen", &path, &number.to_string()])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            server
+                .stdout
+                .as_mut()
+                .unwrap()
+                .read_exact(&mut [0; 6])
+                .unwrap();
+            self.attempt(tree, BeRefused, kind, &[way, &path]);
+            server.kill().unwrap();
+            server.wait().unwrap();
+        }
+        let late = project.join("late");
+        let _ = fs::remove_file(&late);
+        let (bound, at) = (std::sync::mpsc::channel(), late.clone());
+        let binder = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            bound.0.send(UnixListener::bind(at).unwrap()).unwrap();
+        });
+        let path = late.display().to_string();
+        if kind.contains(&"session=1") {
+            self.attempt(tree, BeRefused, kind, &["connect_later", &path]);
+        }
+        binder.join().unwrap();
+        for name in names.iter().chain(&["served", "late"]) {
+            let _ = fs::remove_file(project.join(name));
+        }
+    }
+
+    /// What a world makes itself it can connect to, wherever that lies.
+    fn own_sockets(&mut self, tree: &Tree, kind: &[&str]) {
+        for dir in [
+            tree.at("home/project"),
+            tree.at("home"),
+            "/tmp".into(),
+            "/dev/shm".into(),
+        ] {
+            let dir = dir.display().to_string();
+            self.attempt(tree, Work, kind, &["own_sockets", &dir]);
+            let host: Vec<&str> = kind.iter().copied().chain(["net=host"]).collect();
+            self.attempt(tree, Work, &host, &["own_sockets", &dir]);
+        }
     }
 
     /// The host's sockets of docker, D-Bus and ssh-agent live below `/run` and `/tmp`, of which

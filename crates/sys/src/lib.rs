@@ -42,4 +42,5 @@ pub mod splice;
 pub mod streams;
 pub mod terminal;
 pub mod tracee;
+pub mod unix_sockets;
 pub mod xattr;

@@ -128,6 +128,18 @@ pub fn path_and_strings(
     (found, strings_beyond(process, array, limit, &seen))
 }
 
+/// So many bytes, all of them.
+pub fn bytes(process: i32, at: u64, length: usize) -> Read<Vec<u8>> {
+    let mut found = vec![0; length];
+    match length {
+        0 => Ok(found),
+        _ => match read(process, &[(at, length as u64)], &mut found)? {
+            got if got == length => Ok(found),
+            _ => Err(ReadError::Fault),
+        },
+    }
+}
+
 /// One string, without its end.
 pub fn string(process: i32, at: u64, limit: usize) -> Read<Vec<u8>> {
     let mut text = Vec::new();

@@ -13,6 +13,17 @@ pub struct Listener {
     fd: OwnedFd,
 }
 
+/// The calls that are put to a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallKind {
+    /// Starting a program.
+    Execve,
+    /// Starting a program below a directory.
+    ExecveAt,
+    /// Connecting a socket.
+    Connect,
+}
+
 /// A system call that waits for an answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
@@ -20,8 +31,8 @@ pub struct Call {
     pub id: u64,
     /// The thread that made the call, as numbered here.
     pub thread: i32,
-    /// It is `execveat`, not `execve`.
-    pub at: bool,
+    /// Which call it is.
+    pub kind: CallKind,
     /// The arguments.
     pub args: [u64; 6],
 }
@@ -112,7 +123,11 @@ impl Listener {
         Ok(Some(Call {
             id: got.id,
             thread: got.pid.cast_signed(),
-            at: i64::from(got.data.nr) == libc::SYS_execveat,
+            kind: match i64::from(got.data.nr) {
+                libc::SYS_execveat => CallKind::ExecveAt,
+                libc::SYS_connect => CallKind::Connect,
+                _ => CallKind::Execve,
+            },
             args: got.data.args,
         }))
     }
@@ -138,6 +153,11 @@ impl Listener {
     /// Makes the call fail; false when its caller has died.
     pub fn fail(&self, call: &Call, errno: i32) -> bool {
         self.answer(call, -errno, 0)
+    }
+
+    /// Answers a call that was carried out for its caller.
+    pub fn done(&self, call: &Call) -> bool {
+        self.answer(call, 0, 0)
     }
 
     fn answer(&self, call: &Call, error: i32, flags: u32) -> bool {

@@ -17,6 +17,18 @@ pub fn open(pid: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// Opens a thread, whose descriptors may be its own. Kernels before 6.9 know processes only.
+pub fn open_thread(thread: i32) -> io::Result<OwnedFd> {
+    const PIDFD_THREAD: libc::c_int = libc::O_EXCL;
+    // SAFETY: plain system call without pointers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, thread, PIDFD_THREAD) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
 /// A copy of a descriptor of another process.
 pub fn descriptor(process: BorrowedFd<'_>, number: i32) -> io::Result<OwnedFd> {
     // SAFETY: plain system call without pointers.

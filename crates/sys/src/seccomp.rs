@@ -116,6 +116,8 @@ const DEVICE: u32 = 0o020_000;
 /// Without one of these an open makes nothing, and what lies where the mode would be is no mode.
 const MAKES: u32 = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY) as u32;
 
+const DATAGRAMS: u32 = libc::SOCK_DGRAM as u32;
+
 /// Typing into a terminal for its owner, and the console's version of the same.
 const REFUSED_IOCTLS: &[u32] = &[0x5412, 0x541c];
 
@@ -132,6 +134,9 @@ pub struct Options {
     pub notify_exec: bool,
     /// No file becomes one that runs with its owner's rights: where writes are real.
     pub refuse_setid: bool,
+    /// Sockets are connected by a listener, and unix sockets that send without being connected are
+    /// refused: no namespace keeps either from a socket of the host that has a path.
+    pub hold_sockets: bool,
 }
 
 /// A compiled filter.
@@ -139,6 +144,7 @@ pub struct Options {
 pub struct Filter {
     program: Vec<libc::sock_filter>,
     listener: bool,
+    starts: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,6 +156,8 @@ enum Outcome {
     CheckIoctl,
     CheckUserns,
     CheckFamily,
+    /// Whether a unix socket is one of datagrams.
+    CheckType,
     /// The argument that holds a mode, and the bits that it must not have.
     CheckMode(u32, u32),
     /// The argument that holds the flags of an open.
@@ -187,6 +195,10 @@ impl Filter {
             put(&[libc::SYS_clone, libc::SYS_unshare], Outcome::CheckUserns);
             // Its flags lie in memory, out of a filter's reach; libraries fall back to clone.
             put(&[libc::SYS_clone3], Outcome::Errno(libc::ENOSYS));
+        }
+        if options.hold_sockets {
+            put(&[libc::SYS_connect], Outcome::Notify);
+            put(&[libc::SYS_socketpair], Outcome::CheckType);
         }
         if options.notify_exec {
             put(&[libc::SYS_execve, libc::SYS_execveat], Outcome::Notify);
@@ -227,6 +239,7 @@ impl Filter {
             Outcome::Errno(libc::EPERM),
             Outcome::Errno(libc::ENOSYS),
             Outcome::Errno(libc::EAFNOSUPPORT),
+            Outcome::Errno(libc::ESOCKTNOSUPPORT),
         ] {
             lines.push(Line::Here(outcome));
             lines.push(Line::Return(match outcome {
@@ -238,13 +251,14 @@ impl Filter {
         }
         Ok(Filter {
             program: assemble(&lines)?,
-            listener: options.notify_exec,
+            listener: options.notify_exec || options.hold_sockets,
+            starts: options.notify_exec,
         })
     }
 
     /// Whether program starts are put to a listener.
-    pub fn has_listener(&self) -> bool {
-        self.listener
+    pub fn judges_starts(&self) -> bool {
+        self.starts
     }
 
     /// How many instructions the program has.
@@ -320,6 +334,7 @@ fn search(table: &[(u32, Outcome)], lines: &mut Vec<Line>) {
 /// jumps go only forward.
 fn checks(table: &[(u32, Outcome)]) -> Vec<Outcome> {
     let mut needed: Vec<Outcome> = Vec::new();
+    // A socket's family is looked at before its type.
     let mut modes: Vec<Outcome> = Vec::new();
     let add = |list: &mut Vec<Outcome>, outcome| {
         if !list.contains(&outcome) {
@@ -328,7 +343,7 @@ fn checks(table: &[(u32, Outcome)]) -> Vec<Outcome> {
     };
     for (_, outcome) in table {
         match *outcome {
-            Outcome::CheckMode(..) => add(&mut modes, *outcome),
+            Outcome::CheckMode(..) | Outcome::CheckType => add(&mut modes, *outcome),
             Outcome::CheckOpen(flags) => {
                 add(&mut needed, *outcome);
                 add(&mut modes, mode_of_open(flags));
@@ -369,6 +384,12 @@ fn check(outcome: Outcome, options: Options, lines: &mut Vec<Line>) {
             let flag = libc::CLONE_NEWUSER as u32;
             lines.push(Line::Jump(JUMP_ANY_BIT, flag, refuse, allow));
         }
+        Outcome::CheckType => {
+            // Datagrams and "raw", which is the same, are the types that have this bit.
+            let refuse = Target::To(Outcome::Errno(libc::ESOCKTNOSUPPORT));
+            lines.push(Line::Load(argument(1)));
+            lines.push(Line::Jump(JUMP_ANY_BIT, DATAGRAMS, refuse, allow));
+        }
         Outcome::CheckMode(mode, bits) => {
             lines.push(Line::Load(argument(mode)));
             lines.push(Line::Jump(JUMP_ANY_BIT, bits, refuse, allow));
@@ -394,7 +415,11 @@ fn check(outcome: Outcome, options: Options, lines: &mut Vec<Line>) {
                 } else {
                     Target::Next
                 };
-                lines.push(Line::Jump(JUMP_EQUAL, *family as u32, allow, otherwise));
+                let known = match *family == libc::AF_UNIX && options.hold_sockets {
+                    true => Target::To(Outcome::CheckType),
+                    false => allow,
+                };
+                lines.push(Line::Jump(JUMP_EQUAL, *family as u32, known, otherwise));
             }
         }
     }
@@ -575,6 +600,7 @@ mod tests {
             refuse_internet: true,
             notify_exec: true,
             refuse_setid: false,
+            hold_sockets: false,
         })
         .unwrap();
         let call = |nr: libc::c_long, args| run(&filter, ARCH, nr as u32, args);
@@ -588,6 +614,30 @@ mod tests {
         assert_eq!(call(libc::SYS_socket, [1, 0]), RET_ALLOW);
         assert_eq!(call(libc::SYS_execve, [0, 0]), RET_NOTIFY);
         assert_eq!(call(libc::SYS_mount, [0, 0]), errno(libc::EPERM));
+    }
+
+    #[test]
+    fn sockets_are_connected_by_the_listener_and_unix_datagrams_refused() {
+        let filter = Filter::new(Options {
+            hold_sockets: true,
+            ..Options::default()
+        })
+        .unwrap();
+        let call = |nr: libc::c_long, args| run(&filter, ARCH, nr as u32, args);
+        let (unix, internet) = (libc::AF_UNIX as u64, libc::AF_INET as u64);
+        let flags = (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u64;
+        let refused = errno(libc::ESOCKTNOSUPPORT);
+        assert_eq!(call(libc::SYS_connect, [3, 0]), RET_NOTIFY);
+        for (kind, expected) in [(1, RET_ALLOW), (2, refused), (3, refused), (5, RET_ALLOW)] {
+            for kind in [kind, kind | flags] {
+                assert_eq!(call(libc::SYS_socket, [unix, kind]), expected, "{kind}");
+                assert_eq!(call(libc::SYS_socketpair, [unix, kind]), expected, "{kind}");
+            }
+        }
+        assert_eq!(call(libc::SYS_socket, [internet, 2]), RET_ALLOW);
+        let without = Filter::new(Options::default()).unwrap();
+        let connect = libc::SYS_connect as u32;
+        assert_eq!(run(&without, ARCH, connect, [3, 0]), RET_ALLOW);
     }
 
     #[test]
@@ -654,7 +704,14 @@ mod tests {
             libc::SYS_clone3 if !userns => errno(libc::ENOSYS),
             libc::SYS_clone | libc::SYS_unshare if !userns => mode(0, libc::CLONE_NEWUSER as u32),
             libc::SYS_openat2 if setid => errno(libc::ENOSYS),
+            libc::SYS_connect if options.hold_sockets => RET_NOTIFY,
+            libc::SYS_socketpair if options.hold_sockets && args[1] as u32 & DATAGRAMS != 0 => {
+                errno(libc::ESOCKTNOSUPPORT)
+            }
             libc::SYS_socket => match args[0] as i32 {
+                libc::AF_UNIX if options.hold_sockets && args[1] as u32 & DATAGRAMS != 0 => {
+                    errno(libc::ESOCKTNOSUPPORT)
+                }
                 libc::AF_INET | libc::AF_INET6 if options.refuse_internet => {
                     errno(libc::EAFNOSUPPORT)
                 }
@@ -688,8 +745,9 @@ mod tests {
             0o4755,
             0o2755,
             libc::O_CREAT as u64,
+            2,
         ];
-        for set in 0..32_u32 {
+        for set in 0..64_u32 {
             let has = |bit: u32| set & 1 << bit != 0;
             let options = Options {
                 allow_ptrace: has(0),
@@ -697,6 +755,7 @@ mod tests {
                 refuse_internet: has(2),
                 notify_exec: has(3),
                 refuse_setid: has(4),
+                hold_sockets: has(5),
             };
             let filter = Filter::new(options).unwrap();
             for nr in 0..500 {

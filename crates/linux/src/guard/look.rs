@@ -3,14 +3,14 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use substrate_sys::memory::{self, ReadError};
-use substrate_sys::notify::Call;
+use substrate_sys::notify::{Call, CallKind};
 use substrate_sys::openat2::{self, Links};
 use substrate_sys::{at, flags, mount};
 
@@ -109,7 +109,7 @@ pub struct Loaded {
     pub certain: bool,
 }
 
-fn path_of(handle: &OwnedFd) -> io::Result<PathBuf> {
+pub(super) fn path_of(handle: &OwnedFd) -> io::Result<PathBuf> {
     use std::os::fd::AsRawFd;
     fs::read_link(format!("/proc/self/fd/{}", handle.as_raw_fd()))
 }
@@ -147,6 +147,11 @@ impl View {
             let _ = shared.known.set(root.clone());
         }
         Ok(View { root })
+    }
+
+    /// The root that paths begin at.
+    pub(super) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
     }
 
     /// A path with every link resolved; of what does not exist, the part that does.
@@ -196,7 +201,7 @@ pub(super) enum Unread {
 impl Asked {
     pub(super) fn read(call: &Call) -> Result<Asked, Unread> {
         let [a, b, c, d, flags, _] = call.args;
-        let (directory, path, array, variables, flags) = match call.at {
+        let (directory, path, array, variables, flags) = match call.kind == CallKind::ExecveAt {
             true => (a as i32, b, c, d, flags),
             false => (HERE, a, b, c, 0),
         };

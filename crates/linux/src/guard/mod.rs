@@ -9,6 +9,7 @@
 //! that the world's first process starts for its owner were judged before: it says which process is
 //! about to become one, and that process's next call passes, once.
 
+mod connect;
 mod image;
 mod look;
 mod say;
@@ -27,6 +28,7 @@ use substrate_sys::alarm::Alarm;
 use substrate_sys::notify::Listener;
 use substrate_trace::WorldId;
 
+pub use connect::Sockets;
 pub use image::{Image, same_content};
 pub use look::{Loaded, Program, View};
 
@@ -78,6 +80,20 @@ pub enum ExecVerdict {
     Deny(String),
 }
 
+/// Lets every start pass: for worlds whose starts are nobody's business.
+#[derive(Debug)]
+pub struct NoRules;
+
+impl ExecJudge for NoRules {
+    fn judge(&self, _: &ProgramStart<'_>) -> ExecVerdict {
+        ExecVerdict::Allow
+    }
+
+    fn ask(&self, _: &ProgramStart<'_>) -> ExecVerdict {
+        ExecVerdict::Allow
+    }
+}
+
 /// On which terms starts are guarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
@@ -127,6 +143,9 @@ struct Shared {
     workers: AtomicUsize,
     idle: AtomicUsize,
     asking: AtomicUsize,
+    /// Workers that may have to wait for the other side of a connection.
+    connecting: AtomicUsize,
+    sockets: Option<Sockets>,
     /// Starts for which another worker is to be woken at once.
     crowd: AtomicUsize,
 }
@@ -145,6 +164,7 @@ impl Guard {
         own_starts: Option<OwnStarts>,
         judge: Arc<dyn ExecJudge>,
         terms: Terms,
+        sockets: Option<Sockets>,
     ) -> io::Result<Guard> {
         let (stop, stopped) = UnixStream::pair()?;
         let shared = Arc::new(Shared {
@@ -163,6 +183,8 @@ impl Guard {
             workers: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             asking: AtomicUsize::new(0),
+            connecting: AtomicUsize::new(0),
+            sockets,
             crowd: AtomicUsize::new(0),
         });
         serve::add_worker(&shared, Some(0))?;

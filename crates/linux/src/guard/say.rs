@@ -22,7 +22,7 @@ pub(super) fn on_stderr(process: i32, text: &str) {
 }
 
 /// The process that a thread belongs to.
-fn leader(thread: i32) -> Option<i32> {
+pub(super) fn leader(thread: i32) -> Option<i32> {
     let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     line.trim().parse().ok()

@@ -7,18 +7,18 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use substrate_sys::alarm::Alarm;
-use substrate_sys::notify::{Call, Ready};
+use substrate_sys::notify::{Call, CallKind, Ready};
 use substrate_sys::process_group::readable;
 use substrate_sys::tracee::{Stop, Tracee};
 
 use super::look::{Asked, Finder, Found, Program, Unread, View};
-use super::{ExecVerdict, ProgramStart, Shared, look, say};
+use super::{ExecVerdict, ProgramStart, Shared, connect, look, say};
 
 /// Most questions that wait for a person at once; more is a flood, not a question.
 const MOST_QUESTIONS: usize = 16;
@@ -153,9 +153,11 @@ fn crowded(shared: &Shared) -> bool {
         .is_ok()
 }
 
-/// One worker for each processor, besides those that wait for a person.
+/// One worker for each processor, besides those that wait for a person or another machine.
 fn may_grow(shared: &Shared) -> bool {
-    let busy = shared.workers.load(Ordering::Acquire) - shared.asking.load(Ordering::Acquire);
+    let count = |counter: &AtomicUsize| counter.load(Ordering::Acquire);
+    let waiting = count(&shared.asking) + count(&shared.connecting);
+    let busy = count(&shared.workers).saturating_sub(waiting);
     // Asking reads files of the machine's control groups.
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     busy < *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(2, |n| n.get().max(2)))
@@ -187,6 +189,11 @@ impl Answer<'_> {
         self.shared.listener.pass(self.call)
     }
 
+    fn done(mut self) {
+        self.given = true;
+        self.shared.listener.done(self.call);
+    }
+
     fn fail(mut self, errno: i32) {
         self.given = true;
         self.shared.listener.fail(self.call, errno);
@@ -216,6 +223,13 @@ fn handle(shared: &Arc<Shared>, call: &Call) -> Option<Tracee> {
         call,
         given: false,
     };
+    if call.kind == CallKind::Connect {
+        match connect::connect(shared, call) {
+            Ok(()) => answer.done(),
+            Err(errno) => answer.fail(errno),
+        }
+        return None;
+    }
     let own = shared.own_starts.as_ref();
     if own.is_some_and(|own| own.take(call.thread)) {
         answer.pass();

@@ -1,0 +1,157 @@
+//! Unix sockets with a path: which of them listen, and connecting one on behalf of another process.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::netlink;
+
+const BY_FAMILY: u16 = 20;
+const DUMP: u16 = 0x301;
+const SHOW_FILE: u32 = 2;
+const LISTENS: u32 = 1 << 10;
+/// The attribute that names the file of a socket.
+const FILE: u16 = 1;
+/// What of a message comes before its attributes.
+const FIXED: usize = 16;
+
+/// The file that a socket is bound to, as the kernel itself numbers devices and files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Bound {
+    /// `major << 20 | minor`.
+    pub device: u32,
+    /// The low half of the file's number.
+    pub number: u32,
+}
+
+impl Bound {
+    /// From the numbers that programs know.
+    pub fn new(major: u32, minor: u32, number: u64) -> Bound {
+        Bound {
+            device: major << 20 | minor,
+            number: number as u32,
+        }
+    }
+
+    /// From what `stat` says.
+    pub fn from_stat(device: u64, number: u64) -> Bound {
+        Bound::new(libc::major(device), libc::minor(device), number)
+    }
+}
+
+/// The files of all sockets that listen in the network namespace that a `SOCK_DIAG` socket belongs
+/// to, whatever their names are by now.
+pub fn listening(diag: BorrowedFd<'_>) -> io::Result<Vec<Bound>> {
+    let words: [u32; 5] = [libc::AF_UNIX as u32, LISTENS, 0, SHOW_FILE, 0];
+    let mut request = Vec::with_capacity(40);
+    request.extend(40_u32.to_ne_bytes());
+    request.extend(BY_FAMILY.to_ne_bytes());
+    request.extend(DUMP.to_ne_bytes());
+    request.extend([0; 8]);
+    request.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+    request.extend([0; 4]);
+    netlink::send(diag, &request)?;
+    let mut found = Vec::new();
+    let mut buffer = vec![0; 32 * 1024];
+    loop {
+        let got = match netlink::receive(diag, &mut buffer, 0) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            other => other?,
+        };
+        for (kind, body) in netlink::messages(&buffer[..got]) {
+            match i32::from(kind) {
+                libc::NLMSG_DONE => return Ok(found),
+                libc::NLMSG_ERROR => {
+                    let code = body.first_chunk().map_or(0, |b| i32::from_ne_bytes(*b));
+                    return Err(io::Error::from_raw_os_error(-code));
+                }
+                _ => found.extend(body.get(FIXED..).and_then(file_of)),
+            }
+        }
+    }
+}
+
+/// The file among the attributes of a socket.
+fn file_of(mut attributes: &[u8]) -> Option<Bound> {
+    loop {
+        let length = usize::from(u16::from_ne_bytes(*attributes.first_chunk()?));
+        let kind = u16::from_ne_bytes(*attributes.get(2..)?.first_chunk()?);
+        let value = attributes.get(4..length)?;
+        if kind == FILE {
+            return Some(Bound {
+                number: u32::from_ne_bytes(*value.first_chunk()?),
+                device: u32::from_ne_bytes(*value.get(4..)?.first_chunk()?),
+            });
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+/// Connects a socket to an address that is given as the kernel takes it.
+pub fn connect(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(address.len()).unwrap_or(libc::socklen_t::MAX);
+    // SAFETY: the pointer and length describe `address`; the kernel copies it before it looks.
+    let rc = unsafe { libc::connect(socket.as_raw_fd(), address.as_ptr().cast(), length) };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// An option of a socket that is a number, such as its domain.
+fn number(socket: BorrowedFd<'_>, option: libc::c_int) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `value` and `length` are writable for the call and of the sizes said.
+    let rc = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(value)
+}
+
+/// Whether this is a unix socket that sends datagrams, each to whom it likes.
+pub fn sends_datagrams(socket: BorrowedFd<'_>) -> bool {
+    let is = |option, value| number(socket, option).is_ok_and(|found| found == value);
+    is(libc::SO_DOMAIN, libc::AF_UNIX) && is(libc::SO_TYPE, libc::SOCK_DGRAM)
+}
+
+/// Whether calls on a descriptor wait.
+pub fn waits(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: plain system call without pointers.
+    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_NONBLOCK == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+
+    #[test]
+    fn listeners_are_found_by_file_whatever_they_are_called() {
+        let diag = netlink::open(netlink::SOCK_DIAG).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let (first, later) = (dir.path().join("first"), dir.path().join("la\nter"));
+        let listener = UnixListener::bind(&first).unwrap();
+        std::fs::rename(&first, &later).unwrap();
+        let meta = std::fs::metadata(&later).unwrap();
+        let bound = Bound::from_stat(meta.dev(), meta.ino());
+        assert!(listening(diag.as_fd()).unwrap().contains(&bound));
+        let socket = UnixStream::pair().unwrap().0;
+        assert!(waits(socket.as_fd()));
+        assert!(!sends_datagrams(socket.as_fd()));
+        assert!(sends_datagrams(UnixDatagram::unbound().unwrap().as_fd()));
+        drop(listener);
+        assert!(!listening(diag.as_fd()).unwrap().contains(&bound));
+    }
+}
