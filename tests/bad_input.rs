@@ -105,6 +105,18 @@ fn wrong_types_and_values() {
             "is not a host",
         ),
         (
+            "id: a\nname: A\nnet: { allowed: [\"localhost:5432\"] }\n",
+            "for this machine's write `host-loopback:5432`",
+        ),
+        (
+            "id: a\nname: A\nnet: { allowed: [\"127.0.0.0/8:1-99\"] }\n",
+            "the loopback of a world is its own",
+        ),
+        (
+            "id: a\nname: A\nnet: { allowed: [\"host-loopback\"] }\n",
+            "needs its ports",
+        ),
+        (
             "id: a\nname: A\nnet: { allowed: [\"@nope\"] }\n",
             "there is no client set `@nope`",
         ),

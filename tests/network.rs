@@ -363,7 +363,7 @@ fn a_network_that_is_not_isolated_is_said_to_be_the_hosts() {
     let port = serve();
     let sandbox = sandbox(
         "enforce",
-        &format!("  allowed: [\"127.0.0.1:{port}\"]"),
+        &format!("  allowed: [\"host-loopback:{port}\"]"),
         "on, isolate_network: false",
     );
     if lacks(

@@ -288,7 +288,7 @@ fn without_network_there_is_none_whatever_the_policy_allows() {
     let port = listener.local_addr().unwrap().port();
     sandbox.policy(
         "test",
-        &format!("id: test\nname: T\nmode: observe\nfs: {{ write: [\"$PROJECT/**\"] }}\nnet: {{ allowed: [\"localhost:{port}\"] }}\n"),
+        &format!("id: test\nname: T\nmode: observe\nfs: {{ write: [\"$PROJECT/**\"] }}\nnet: {{ allowed: [\"host-loopback:{port}\"] }}\n"),
     );
     let line = format!("exec 3<>/dev/tcp/localhost/{port} && echo reached");
     let run = |more: &[&str]| {

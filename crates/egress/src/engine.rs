@@ -382,7 +382,7 @@ impl Engine {
                     return reset(&fd);
                 }
             }
-        } else if ip.is_loopback() && !self.rules.lists_address(ip, port) {
+        } else if ip.is_loopback() {
             Target::Name("localhost".into())
         } else {
             Target::Address(ip)

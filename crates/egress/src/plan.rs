@@ -173,17 +173,18 @@ pub fn steps(spec: &NetSpec, mode: Mode, publish: &[u16], nftables: bool) -> Net
     NetPlan { steps }
 }
 
-/// Loopback addresses with ports, and other networks, that the policy lists as such.
+/// The ports of the host's loopback, and other networks, that the policy lists as such.
 fn listed(spec: &NetSpec) -> (Vec<nft::LoopbackPorts>, Vec<(IpAddr, u8)>) {
     let mut loopback = Vec::new();
     let mut networks = Vec::new();
     for rule in &spec.allowed {
         let hosts = match &rule.host {
-            HostPattern::Name(name) if name == "localhost" => vec![
+            HostPattern::HostLoopback => vec![
                 (IpAddr::V4(Ipv4Addr::LOCALHOST), 32),
                 (IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
             ],
-            HostPattern::Network(net, bits) if net.is_loopback() => vec![(*net, *bits)],
+            // A world's loopback is its own.
+            HostPattern::Network(..) if rule.is_own_loopback() => continue,
             HostPattern::Network(net, bits) => {
                 networks.push((*net, *bits));
                 continue;

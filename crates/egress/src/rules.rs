@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use substrate_policy::hosts;
 use substrate_policy::terms::{HostPattern, HostRule, Mode, NetSpec};
 
 use super::record::Reason;
@@ -120,18 +121,30 @@ impl Rules {
     }
 }
 
+/// What the gate dials is the host's, so a loopback is the host's too, and only its own entry opens it.
 fn opens(pattern: &HostPattern, target: &Target) -> bool {
     match target {
+        _ if is_loopback(target) => *pattern == HostPattern::HostLoopback,
         Target::Name(name) => pattern.allows_name(name),
         Target::Address(address) => pattern.allows_address(*address),
     }
 }
 
 fn closes(pattern: &HostPattern, target: &Target) -> bool {
-    let loopback = matches!(target, Target::Address(address) if address.is_loopback());
+    let named = match target {
+        Target::Name(name) => pattern.allows_name(name),
+        Target::Address(address) => pattern.allows_address(*address),
+    };
     matches!(pattern, HostPattern::Any)
-        || opens(pattern, target)
-        || (loopback && pattern.allows_name("localhost"))
+        || named
+        || (is_loopback(target) && pattern.allows_name("localhost"))
+}
+
+fn is_loopback(target: &Target) -> bool {
+    match target {
+        Target::Name(name) => &**name == "localhost",
+        Target::Address(address) => hosts::is_loopback(*address),
+    }
 }
 
 /// A host name as rules are written: lower case, without a trailing dot. `None` for what is no
@@ -170,6 +183,7 @@ mod tests {
         "x.a.test",
         "test",
         "localhost",
+        "host-loopback:1",
         "127.0.0.1",
         "::1",
         "10.0.0.7",
@@ -193,7 +207,8 @@ mod tests {
             Just(Some((20, 90)))
         ];
         (proptest::sample::select(WORDS), ports).prop_map(|(word, ports)| HostRule {
-            ports,
+            // The host's loopback is never without.
+            ports: ports.or(word.starts_with("host").then_some((80, 80))),
             ..HostRule::parse(word).unwrap_or_else(|_| HostRule::parse("b.test").unwrap())
         })
     }
@@ -208,15 +223,19 @@ mod tests {
             port in proptest::sample::select(&[22u16, 80, 443, 5432][..]),
         ) {
             let Some(host) = Host::parse(word) else { return Ok(()) };
-            let line = allowed.iter().any(|r| r.allows(&host, Some(port)))
+            let loopback = match &host {
+                Host::Name(name) => name == "localhost",
+                Host::Address(ip) => hosts::is_loopback(*ip),
+            };
+            // A world's loopback is its own; what the gate may dial is the host's.
+            let counts = |r: &&HostRule| !loopback || r.host == HostPattern::HostLoopback;
+            let line = allowed.iter().filter(counts).any(|r| r.allows(&host, Some(port)))
                 && !denied.iter().any(|r| r.denies(&host, Some(port)));
             let rules = Rules { allowed, denied, observe: false };
             // As the gate itself finds the target of a connection.
             let target = match host {
                 Host::Name(name) => Target::Name(name.as_str().into()),
-                Host::Address(ip) if ip.is_loopback() && !rules.lists_address(ip, port) => {
-                    Target::Name("localhost".into())
-                }
+                Host::Address(ip) if ip.is_loopback() => Target::Name("localhost".into()),
                 Host::Address(ip) => Target::Address(ip),
             };
             let address_denied = match &target {

@@ -292,7 +292,7 @@ fn the_hosts_loopback_is_reached_only_where_it_is_listed() {
         |net| {
             net.serve_http("127.0.0.1:5432");
             net.serve_http("127.0.0.1:5433");
-            let mut world = World::new(net, "enforce localhost:5432");
+            let mut world = World::new(net, "enforce host-loopback:5432");
             world.works("curl -sS http://localhost:5432/ && curl -sS http://127.0.0.1:5432/");
             world.fails("curl -sS http://localhost:5433/");
             // The world's own loopback is its own.
@@ -307,6 +307,13 @@ fn the_hosts_loopback_is_reached_only_where_it_is_listed() {
                     .scopes()
                     .contains(&"tcp:localhost:5432".to_owned())
             );
+            for mode in ["enforce", "observe"] {
+                let entries = "localhost:1-65535 127.0.0.1:1-65535 127.0.0.0/8 *:1-65535";
+                let mut world = World::new(net, &format!("{mode} {entries}"));
+                world.fails("curl -sS http://localhost:5432/");
+                world.fails("curl -sS http://127.0.0.1:5433/");
+                world.fails("curl -sS http://127.9.9.9:5433/");
+            }
         },
     );
 }

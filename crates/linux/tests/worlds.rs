@@ -247,8 +247,8 @@ fn an_allowed_name_is_reached_through_the_gate_and_no_other() {
     });
     rig.spec.mode = Mode::Enforce;
     rig.spec.net.allowed = vec![HostRule {
-        written: format!("localhost:{port}"),
-        host: HostPattern::Name("localhost".into()),
+        written: format!("host-loopback:{port}"),
+        host: HostPattern::HostLoopback,
         ports: Some((port, port)),
     }];
     let backend = Linux::new(Options::default()).with_network(gated::networks(

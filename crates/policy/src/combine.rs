@@ -112,6 +112,7 @@ impl HostRule {
             (HostPattern::Any, HostPattern::Any | HostPattern::Below(_)) => true,
             (HostPattern::Below(a), HostPattern::Below(b)) => a == b || self.host.allows_name(b),
             (_, HostPattern::Name(name)) => self.host.allows_name(name),
+            (HostPattern::HostLoopback, HostPattern::HostLoopback) => true,
             (HostPattern::Network(network, bits), HostPattern::Network(inner, inner_bits)) => {
                 bits <= inner_bits && in_network(*inner, *network, *bits)
             }
@@ -164,6 +165,11 @@ mod tests {
             ["*.example.com"]
         );
         assert_eq!(common(&["10.0.0.0/8"], &["10.1.0.0/16"]), ["10.1.0.0/16"]);
+        assert_eq!(
+            common(&["host-loopback:*"], &["host-loopback:5432"]),
+            ["host-loopback:5432"]
+        );
+        assert!(common(&["localhost:*", "*:*"], &["host-loopback:5432"]).is_empty());
         assert!(common(&["example.com"], &["*.example.com"]).is_empty());
         assert!(common(&["example.com:22"], &["example.com"]).is_empty());
         assert_eq!(

@@ -317,6 +317,13 @@ impl Reader<'_> {
                 .collect()
         };
         let (allowed, denied) = (list("allowed"), list("denied"));
+        for node in net
+            .and_then(|net| net.get("allowed"))
+            .map(Node::items)
+            .unwrap_or_default()
+        {
+            self.whose_loopback(node);
+        }
         NetRules {
             given: net.is_some_and(|net| {
                 net.get("allowed").is_some()
@@ -326,6 +333,25 @@ impl Reader<'_> {
             allowed,
             denied,
             unlisted: miss(net.and_then(|net| net.get("unlisted"))).unwrap_or(Miss::Deny),
+        }
+    }
+
+    /// In a world `localhost` is the world's own, all of it; who names a port of it means the machine's.
+    fn whose_loopback(&mut self, node: &Node) {
+        let written = node.text().unwrap_or_default();
+        let rule = HostRule::parse(written).ok();
+        let narrow = |rule: &HostRule| rule.is_own_loopback() && rule.ports != Some((1, u16::MAX));
+        if let Some(rule) = rule.filter(narrow) {
+            let ports = match rule.ports {
+                None => "80".to_owned(),
+                Some((from, to)) if from == to => from.to_string(),
+                Some((from, to)) => format!("{from}-{to}"),
+            };
+            let message = format!("`{written}`: the loopback of a world is its own, at every port");
+            let hint = format!(
+                "for this machine's write `host-loopback:{ports}`; for a command's own, `localhost:*`"
+            );
+            self.complain(node, message, Some(&hint));
         }
     }
 

@@ -53,9 +53,12 @@ fn numeric(text: &str) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from_bits(high | last))
 }
 
+/// The entry for the loopback of the machine that worlds run on.
+pub const HOST_LOOPBACK: &str = "host-loopback";
+
 impl HostRule {
     /// Reads `host`, `*.host`, `*`, `host:port`, `host:from-to`, an address or a network, with
-    /// `[…]` around an IPv6 address that has a port.
+    /// `[…]` around an IPv6 address that has a port; `host-loopback:port` for the machine's own.
     pub fn parse(written: &str) -> Result<HostRule, String> {
         let text = written.trim();
         if text.contains("://") || text.contains('@') {
@@ -65,7 +68,13 @@ impl HostRule {
         }
         let (host, ports) = split_port(text)?;
         let ports = ports.map(parse_ports).transpose()?;
-        let host = if host == "*" {
+        let host = if host == HOST_LOOPBACK {
+            if ports.is_none() {
+                let example = format!("`{HOST_LOOPBACK}:5432`");
+                return Err(format!("`{written}` needs its ports, as in {example}"));
+            }
+            HostPattern::HostLoopback
+        } else if host == "*" {
             HostPattern::Any
         } else if let Some((address, bits)) = parse_network(host) {
             HostPattern::Network(address, bits)
@@ -79,6 +88,18 @@ impl HostRule {
             host,
             ports,
         })
+    }
+
+    /// Whether the entry names the loopback of wherever a command runs.
+    pub fn is_own_loopback(&self) -> bool {
+        match &self.host {
+            HostPattern::Name(name) => name == "localhost",
+            HostPattern::Network(address, bits) => {
+                let one = *bits == if address.is_ipv4() { 32 } else { 128 };
+                is_loopback(*address) && (one || !address.is_unspecified())
+            }
+            _ => false,
+        }
     }
 
     /// Whether the entry opens the host at that port; an unknown port is no obstacle.
@@ -105,7 +126,7 @@ impl HostPattern {
     pub fn allows(&self, host: &Host) -> bool {
         match host {
             Host::Name(name) => self.allows_name(name),
-            // The gate takes the world's connections to a loopback address as `localhost`.
+            // Programs take the name and the address for the same.
             Host::Address(address) => {
                 self.allows_address(*address)
                     || (address.is_loopback() && self.allows_name("localhost"))
@@ -129,6 +150,7 @@ impl HostPattern {
                 .and_then(|head| head.strip_suffix('.'))
                 .is_some_and(|head| !head.is_empty()),
             HostPattern::Network(..) => false,
+            HostPattern::HostLoopback => name == "localhost",
         }
     }
 
@@ -139,6 +161,12 @@ impl HostPattern {
             _ => false,
         }
     }
+}
+
+/// Whether an address leads to the machine that it is used on. The one that stands for none does.
+pub fn is_loopback(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    address.is_loopback() || address.is_unspecified()
 }
 
 /// Whether an address lies in a network.
@@ -339,6 +367,10 @@ mod tests {
             ("*:1-65535", "127.0.0.1", Some(5432), false),
             ("localhost:5432", "127.0.0.1", Some(5432), true),
             ("localhost:5432", "[::1]", Some(5432), true),
+            ("host-loopback:5432", "localhost", Some(5432), true),
+            ("host-loopback:5432", "127.0.0.1", Some(5432), true),
+            ("host-loopback:5432", "localhost", Some(5433), false),
+            ("host-loopback:*", "a.test", Some(443), false),
             ("10.0.0.0/8", "[::ffff:10.1.2.3]", Some(443), true),
             ("127.0.0.1:80", "2130706433", Some(80), true),
             ("127.0.0.1:80", "0x7f.1", Some(80), true),
@@ -368,6 +400,7 @@ mod tests {
             "[::1",
             "u@h",
             "*.*.x",
+            "host-loopback",
         ] {
             assert!(HostRule::parse(entry).is_err(), "{entry} was accepted");
         }

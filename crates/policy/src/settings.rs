@@ -606,6 +606,7 @@ impl Coded for HostPattern {
                 address.put(to);
                 to.u8(*bits);
             }
+            HostPattern::HostLoopback => to.u8(4),
         }
     }
     fn get(from: &mut Decoder<'_>) -> Option<Self> {
@@ -614,6 +615,7 @@ impl Coded for HostPattern {
             1 => HostPattern::Name(Coded::get(from)?),
             2 => HostPattern::Below(Coded::get(from)?),
             3 => HostPattern::Network(Coded::get(from)?, from.u8()?),
+            4 => HostPattern::HostLoopback,
             _ => return None,
         })
     }

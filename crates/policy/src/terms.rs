@@ -120,6 +120,8 @@ pub enum HostPattern {
     Below(String),
     /// An address or network, listed as such.
     Network(std::net::IpAddr, u8),
+    /// The loopback of the machine that worlds run on (`host-loopback`), in place of a world's own.
+    HostLoopback,
 }
 
 /// What happens to `$HOME` outside `fs.write`.

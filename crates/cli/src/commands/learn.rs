@@ -19,6 +19,7 @@ use substrate_compiled::paths;
 use substrate_policy::Reason;
 use substrate_policy::hosts::Host;
 use substrate_policy::settings::HostEntry;
+use substrate_policy::terms::HostRule;
 use substrate_trace::Verdict;
 
 use crate::args::LearnArgs;
@@ -242,7 +243,9 @@ fn path(
 }
 
 fn host_addition(host: &str, port: Option<u16>) -> Addition {
+    let own = HostRule::parse(host).is_ok_and(|rule| rule.is_own_loopback());
     let entry = match port {
+        _ if own => "localhost:*".to_owned(),
         None | Some(0 | 80 | 443) => host.to_owned(),
         Some(port) if host.contains(':') => format!("[{host}]:{port}"),
         Some(port) => format!("{host}:{port}"),

@@ -589,6 +589,7 @@ fn rule(written: &str) -> HostRule {
     let (address, bits) = host.split_once('/').unwrap_or((host, ""));
     let host = match (host, address.parse::<IpAddr>()) {
         ("*", _) => HostPattern::Any,
+        ("host-loopback", _) => HostPattern::HostLoopback,
         (_, Ok(ip)) => {
             let full = if ip.is_ipv4() { 32 } else { 128 };
             HostPattern::Network(ip, bits.parse().unwrap_or(full))
