@@ -79,7 +79,7 @@ pub fn hold(
                 held.insert(path, HeldAs::Overlay { upper, work });
             }
             (Some(reason), _) if apart => {
-                layout.places.remove(&path);
+                layout.leave_read_only(&path);
                 layout
                     .notes
                     .push(format!("{} is read-only: {reason}", path.display()));

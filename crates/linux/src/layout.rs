@@ -328,6 +328,19 @@ impl Layout {
         below.cloned().collect()
     }
 
+    /// Leaves a place as the host has it, read-only. In a directory of the world's own it has to be put
+    /// in for that.
+    pub fn leave_read_only(&mut self, place: &Path) {
+        self.places.remove(place);
+        if self.shows_host(place) {
+            return;
+        }
+        for part in self.readable(place) {
+            let what = What::Host { writable: false };
+            self.places.entry(part).or_insert(what);
+        }
+    }
+
     /// The place that a path belongs to: itself or the nearest above.
     pub fn nearest(&self, path: &Path) -> Option<(&Path, &What)> {
         path.ancestors().find_map(|dir| {

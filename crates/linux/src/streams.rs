@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use substrate_sys::{flags, mask, poll, streams, terminal};
+use substrate_sys::{flags, mask, poll, streams, terminal, unix_sockets};
 use substrate_trace::Level;
 
 use crate::layout::{Layout, What};
@@ -240,6 +240,10 @@ impl Streams {
         if let (Some(mode), Ok(number)) = (null, usize::try_from(number)) {
             self.null_for[number] = Some(mode);
             return Ok(());
+        }
+        // Who has one can send to any socket whose file he finds, as he could make none himself.
+        if inside.level == Level::Full && unix_sockets::sends_datagrams(fd) {
+            return Err(WorldError::OpenDatagrams(number));
         }
         let closed = || File::options().read(true).write(true).open("/dev/null");
         let fd = match poll::leads_elsewhere(fd) {

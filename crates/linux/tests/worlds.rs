@@ -1212,3 +1212,53 @@ fn a_cover_does_not_land_on_what_was_put_in_its_place() {
         }
     }
 }
+
+#[test]
+fn a_home_in_a_directory_of_the_worlds_own_is_there_with_what_is_protected() {
+    if !worlds_work("a_home_in_a_directory_of_the_worlds_own_is_there_with_what_is_protected") {
+        return;
+    }
+    let mut rig = Rig::below(Path::new("/tmp"), "project");
+    rig.spec.mode = Mode::Enforce;
+    let home = rig.spec.home.clone();
+    for path in [".cargo/bin/tool", ".cargo/env", ".config/fish/conf"] {
+        fs::create_dir_all(home.join(path).parent().unwrap()).unwrap();
+        fs::write(home.join(path), "mine").unwrap();
+    }
+    rig.spec
+        .write
+        .extend([".cache", ".npm", ".cargo"].map(|name| home.join(name)));
+    let protected = ["rc", ".cargo/bin/**", ".cargo/env", ".config/fish/**"];
+    rig.spec.protect = protected.map(|path| glob(home.join(path))).into();
+    for (result, said) in everywhere(&rig, "cat ../rc; echo no > ../rc; cat ../.ssh/id file") {
+        result.unwrap_or_else(|error| panic!("{error}"));
+        assert!(
+            said.starts_with("mine") && said.ends_with("before"),
+            "{said}"
+        );
+        assert!(
+            said.contains("Read-only") && !said.contains("secret"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_unix_datagram_socket_is_no_stream_for_a_world() {
+    if !worlds_work("a_unix_datagram_socket_is_no_stream_for_a_world") {
+        return;
+    }
+    let rig = Rig::new();
+    let (one, other) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    let null: OwnedFd = File::open("/dev/null").unwrap().into();
+    let request = ExecRequest {
+        stdio: Stdio::Given([null, one.into(), other.into()]),
+        ..rig.shell("true")
+    };
+    let backend = Linux::new(Options::default());
+    let result = backend.exec(Place::Fresh(&rig.spec), &request);
+    assert!(
+        matches!(result, Err(WorldError::OpenDatagrams(1))),
+        "{result:?}"
+    );
+}

@@ -256,6 +256,11 @@ pub enum WorldError {
     /// A standard stream would lead out of the world.
     #[error("descriptor {0} is a directory, which would lead out of the world")]
     OpenDirectory(i32),
+    /// A standard stream could be sent out of the world with.
+    #[error(
+        "descriptor {0} is a unix datagram socket, by which sockets of the host could be reached"
+    )]
+    OpenDatagrams(i32),
     /// No such program.
     #[error("{}: not found", .0.display())]
     NotFound(PathBuf),
