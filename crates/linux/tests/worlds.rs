@@ -972,6 +972,9 @@ fn everywhere(rig: &Rig, line: &str) -> Vec<(Result<ExecResult, WorldError>, Str
     ]
 }
 
+/// Puts a path into one list of a world's terms.
+type SetPath = fn(&mut WorldSpec, PathBuf);
+
 #[test]
 fn a_link_out_of_the_project_opens_nothing() {
     if !worlds_work("a_link_out_of_the_project_opens_nothing") {
@@ -991,7 +994,7 @@ fn a_link_out_of_the_project_opens_nothing() {
     );
     for path in ["build", "all", "build/deeper/..", "all/var"] {
         let path = rig.project.join(path);
-        let settings: [(&str, fn(&mut WorldSpec, PathBuf)); 4] = [
+        let settings: [(&str, SetPath); 4] = [
             ("fs.write", |spec, path| spec.write = vec![path]),
             ("fs.read", |spec, path| {
                 spec.read = vec!["/usr".into(), path]
