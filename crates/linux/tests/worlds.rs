@@ -1265,3 +1265,27 @@ fn a_unix_datagram_socket_is_no_stream_for_a_world() {
         "{result:?}"
     );
 }
+
+#[test]
+fn who_is_let_in_does_not_take_the_owner_for_his_peer() {
+    if !worlds_work("who_is_let_in_does_not_take_the_owner_for_his_peer") {
+        return;
+    }
+    let mut rig = Rig::new();
+    let path = rig.spec.home.join("agent.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    rig.spec.sockets = vec![path.clone()];
+    let line = format!(
+        "python3 -c 'import socket as s; c = s.socket(s.AF_UNIX); c.connect(\"{}\"); c.send(b\"hi\")'",
+        path.display()
+    );
+    for (result, said) in everywhere(&rig, &line) {
+        assert_eq!(result.unwrap().status, Status::Exited(0), "{said}");
+        let (mut there, _) = listener.accept().unwrap();
+        let mut got = String::new();
+        there.read_to_string(&mut got).unwrap();
+        assert_eq!(got, "hi");
+        // It has ended, so nothing that it might be trusted with can be told of it.
+        assert!(substrate_sys::peer::of(&there).is_err());
+    }
+}

@@ -1,9 +1,14 @@
 //! Unix sockets with a path: which of them listen, and connecting one on behalf of another process.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use crate::mask::Mask;
 use crate::netlink;
+
+/// Enough for one system call.
+const STACK: usize = 16 * 1024;
 
 const BY_FAMILY: u16 = 20;
 const DUMP: u16 = 0x301;
@@ -97,6 +102,60 @@ pub fn connect(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// What a process that connects and ends is given.
+struct Errand {
+    socket: libc::c_int,
+    address: *const libc::c_void,
+    length: libc::socklen_t,
+    error: libc::c_int,
+}
+
+/// The same in a process that ends with it: who listens must not take the one that calls this for his
+/// peer and trust it with what its caller may not. That one is a child of ours while it lives.
+pub fn connect_apart(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {
+    let mut errand = Errand {
+        socket: socket.as_raw_fd(),
+        address: address.as_ptr().cast(),
+        length: libc::socklen_t::try_from(address.len()).unwrap_or(libc::socklen_t::MAX),
+        error: 0,
+    };
+    let mut stack = vec![MaybeUninit::<u128>::uninit(); STACK / size_of::<u128>()];
+    // No signal of its end: those who wait for any child of ours are not told of this one.
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK;
+    let before = Mask::ALL.block();
+    // SAFETY: CLONE_VFORK keeps this thread still until the child has exited, so the stack, the
+    // address and `errand` outlive its use of them.
+    let child = unsafe {
+        let top = stack.as_mut_ptr().add(stack.len());
+        libc::clone(run_errand, top.cast(), flags, (&raw mut errand).cast())
+    };
+    let failed = io::Error::last_os_error();
+    before.set();
+    if child < 0 {
+        return Err(failed);
+    }
+    // SAFETY: a null status is legal.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), libc::__WALL) };
+    match errand.error {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+extern "C" fn run_errand(errand: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `connect_apart` passes its own errand and waits for us; everything here is a system
+    // call on data that was laid out before.
+    unsafe {
+        let errand = &mut *errand.cast::<Errand>();
+        if libc::connect(errand.socket, errand.address.cast(), errand.length) < 0 {
+            errand.error = io::Error::last_os_error()
+                .raw_os_error()
+                .unwrap_or(libc::EIO);
+        }
+        libc::_exit(0)
+    }
+}
+
 /// An option of a socket that is a number, such as its domain.
 fn number(socket: BorrowedFd<'_>, option: libc::c_int) -> io::Result<libc::c_int> {
     let mut value: libc::c_int = 0;
@@ -133,9 +192,14 @@ pub fn waits(fd: BorrowedFd<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, FromRawFd, OwnedFd};
     use std::os::unix::fs::MetadataExt;
     use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+
+    fn unbound() -> OwnedFd {
+        // SAFETY: plain system call without pointers; the descriptor is nobody else's.
+        unsafe { OwnedFd::from_raw_fd(libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0)) }
+    }
 
     #[test]
     fn listeners_are_found_by_file_whatever_they_are_called() {
@@ -151,6 +215,22 @@ mod tests {
         assert!(waits(socket.as_fd()));
         assert!(!sends_datagrams(socket.as_fd()));
         assert!(sends_datagrams(UnixDatagram::unbound().unwrap().as_fd()));
+        let who = |socket: &UnixStream| crate::peer::of(socket).map(|peer| peer.pid);
+        let address = |path: &std::path::Path| {
+            let path = path.as_os_str().as_encoded_bytes();
+            [&(libc::AF_UNIX as u16).to_ne_bytes(), path, &[0]].concat()
+        };
+        for (apart, own) in [(false, true), (true, false)] {
+            let socket = unbound();
+            match apart {
+                true => connect_apart(socket.as_fd(), &address(&later)).unwrap(),
+                false => connect(socket.as_fd(), &address(&later)).unwrap(),
+            }
+            let there = listener.accept().unwrap().0;
+            assert_eq!(who(&there).is_ok_and(|pid| pid == std::process::id()), own);
+        }
+        let gone = connect_apart(unbound().as_fd(), &address(&first)).unwrap_err();
+        assert_eq!(gone.raw_os_error(), Some(libc::ENOENT));
         drop(listener);
         assert!(!listening(diag.as_fd()).unwrap().contains(&bound));
     }

@@ -90,16 +90,19 @@ pub(super) fn connect(shared: &Arc<Shared>, call: &Call) -> Result<(), i32> {
     }
     match Family::of(&address) {
         Family::Path(path) => {
-            let file = find(shared, call.thread, path)?;
-            let through = through(&file);
-            carry_out(shared, socket.as_fd(), &through)
+            let (file, whose) = find(shared, call.thread, path)?;
+            let connect = match whose {
+                Whose::Worlds => unix_sockets::connect,
+                Whose::Hosts => unix_sockets::connect_apart,
+            };
+            carry_out(shared, socket.as_fd(), &through(&file), connect)
         }
         // A caller without privileges may talk to the kernel, and the guard has more than he.
         Family::Netlink if address.get(4..12) != Some(&[0; 8]) => Err(EPERM),
         // Landlock keeps a process from those outside its world, and the guard is no such process.
         Family::Abstract if !shared.sockets.as_ref().is_some_and(|s| s.own_network) => Err(EPERM),
         Family::Netlink | Family::Abstract | Family::Other => {
-            carry_out(shared, socket.as_fd(), &address)
+            carry_out(shared, socket.as_fd(), &address, unix_sockets::connect)
         }
     }
 }
@@ -147,8 +150,15 @@ impl Family<'_> {
     }
 }
 
+/// Who listens at a file.
+enum Whose {
+    Worlds,
+    /// Somebody of the host's, whom the policy lets in.
+    Hosts,
+}
+
 /// The file that a path means to a thread, if it may be connected to.
-fn find(shared: &Shared, thread: i32, path: &[u8]) -> Result<OwnedFd, i32> {
+fn find(shared: &Shared, thread: i32, path: &[u8]) -> Result<(OwnedFd, Whose), i32> {
     let sockets = shared.sockets.as_ref().ok_or(EACCES)?;
     let view = View::of(thread, &shared.root, shared.terms.roots_change).map_err(errno)?;
     let cwd = std::fs::read_link(format!("/proc/{thread}/cwd")).map_err(errno)?;
@@ -167,8 +177,9 @@ fn find(shared: &Shared, thread: i32, path: &[u8]) -> Result<OwnedFd, i32> {
         let bound = device.map(|(major, minor)| Bound::new(major, minor, stat.ino));
         bound.is_some_and(|bound| sockets.are_the_worlds(bound))
     };
-    match admitted || made() || made_below() {
-        true => Ok(file),
+    match admitted {
+        true => Ok((file, Whose::Hosts)),
+        false if made() || made_below() => Ok((file, Whose::Worlds)),
         false => Err(EACCES),
     }
 }
@@ -190,14 +201,19 @@ fn through(file: &OwnedFd) -> Vec<u8> {
 }
 
 /// Connects. Who waits for the other side keeps no other call of the world waiting.
-fn carry_out(shared: &Arc<Shared>, socket: BorrowedFd<'_>, address: &[u8]) -> Result<(), i32> {
+fn carry_out(
+    shared: &Arc<Shared>,
+    socket: BorrowedFd<'_>,
+    address: &[u8],
+    connect: fn(BorrowedFd<'_>, &[u8]) -> io::Result<()>,
+) -> Result<(), i32> {
     let _waiting = match unix_sockets::waits(socket) {
         true => Some(Waiting::begin(shared)?),
         false => None,
     };
     let mut again = false;
     loop {
-        match unix_sockets::connect(socket, address).map_err(errno) {
+        match connect(socket, address).map_err(errno) {
             // It goes on by itself; asking again waits for its end.
             Err(EINTR) => again = true,
             Err(EISCONN) if again => return Ok(()),
