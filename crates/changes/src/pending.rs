@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use substrate_world::backend::WorldError;
+use substrate_world::backend::{Held, WorldError};
 use thiserror::Error;
 
 use substrate_sys::real_path::real_path;
@@ -528,6 +528,11 @@ impl Pending {
             (a.meta.created, &a.meta.world_id).cmp(&(b.meta.created, &b.meta.world_id))
         });
         Ok(all)
+    }
+
+    /// What a world held back.
+    pub fn of(home: &Path, held: Held) -> Result<Self, PendingError> {
+        Self::load(&worlds_dir(home).join(held.world.to_string()))
     }
 
     /// The result with this span id or world id: all of it, or a start or end that only one has.

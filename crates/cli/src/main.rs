@@ -12,6 +12,7 @@ mod replay_args;
 mod shell_args;
 mod shell_mode;
 mod trace_args;
+mod worlds;
 
 /// In place of musl's own, which asks the kernel for single pages.
 #[cfg(target_env = "musl")]

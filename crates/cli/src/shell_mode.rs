@@ -30,6 +30,7 @@ use crate::failure::Failure;
 use crate::out;
 use crate::replay_args::ReplayArgs;
 use crate::shell_args::{self, About, ShellArgs};
+use crate::worlds::ThisMachine;
 
 /// Runs in shell mode.
 pub fn run(arguments: &[OsString]) -> Ending {
@@ -280,7 +281,12 @@ pub fn begin(broker: Broker, env: Vec<CString>, notices: Notices) -> Session {
     for warning in broker.take_warnings() {
         notices.say(Kind::Warning, &warning);
     }
-    Session::begin(broker, env, Arc::new(Terminal::new(notices)))
+    Session::begin(
+        broker,
+        env,
+        Arc::new(Terminal::new(notices)),
+        Arc::new(ThisMachine),
+    )
 }
 
 fn print(notices: &Notices, text: &str) -> Ending {

@@ -12,12 +12,11 @@ use substrate_changes::apply::{self, ApplyOptions, Watch};
 use substrate_changes::patch::{self, ShowError, Totals};
 use substrate_changes::pending::Pending;
 use substrate_changes::{diff, gc};
-use substrate_linux::relay::Beside;
-use substrate_linux::{Linux, limits};
 use substrate_policy::terms::{Mode, OnFinish, WorldSpec};
 use substrate_runtime::supervise::Ending;
 use substrate_trace::{Completion, Event, FsDiff, Output, RateLimit, SpanInfo, WorldEvent};
-use substrate_world::backend::{ExecRequest, ExecResult, Place, Status, WorldError, WorldHandle};
+use substrate_world::backend::Beside;
+use substrate_world::backend::{ExecRequest, ExecResult, Place, Status, WorldError};
 
 use crate::front::{Choice, Kind};
 use crate::isolation::Isolation;
@@ -27,6 +26,7 @@ use crate::recording::{self, Recording};
 use crate::session::Session;
 use crate::snapshot::Before;
 use crate::switches;
+use crate::worlds::Oversight;
 
 /// What is to run in a world.
 pub struct Contained<'a> {
@@ -73,19 +73,20 @@ pub fn run(
         fd: questions.bell(),
         call: &mut answer,
     };
-    let mut backend = Linux::default();
+    let mut oversight = Oversight::default();
     if judge.has_a_say(job.spec.mode) {
-        backend = backend.with_guard(judge);
+        oversight.judge = Some(judge);
     }
     if !job.isolation.is_some_and(|isolation| isolation.no_net) {
-        match teller.networks_of_command(session, job.spec, job.cwd) {
-            Ok(networks) => backend = backend.with_network(networks),
+        match teller.wire_of_command(session, job.spec, job.cwd) {
+            Ok(wire) => oversight.network = Some(wire),
             Err(why) => {
                 session.front.say(Kind::Failed, &why);
                 return Ending::Exit(FAILED);
             }
         }
     }
+    let backend = session.worlds.backend(oversight);
     teller.begin(&span);
     let recording = Recording::begin(session, true);
     let mut request = request(session, job, &span);
@@ -131,10 +132,10 @@ pub fn run(
         Status::Exited(status) => Ending::Exit(status),
         Status::Signaled(signal) => Ending::Signal(signal),
     };
+    let home = &job.spec.substrate_home;
     let held = match again {
-        _ if !result.pending => None,
         Some(earlier) => Pending::load(earlier.dir()).ok(),
-        None => backend.take_held(WorldHandle { id: result.world }),
+        None => result.held.and_then(|held| Pending::of(home, held).ok()),
     };
     // A replay compares contents by this hash.
     let hashed = session.broker.last_details().trace.snapshot;
@@ -182,7 +183,7 @@ pub fn run(
         }
     }
     if job.isolated {
-        gc::now_and_then(&job.spec.substrate_home, limits::leftovers);
+        gc::now_and_then(&job.spec.substrate_home, || session.worlds.leftovers());
     }
     ending
 }

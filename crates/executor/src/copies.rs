@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use substrate_linux::guard::{Image, Program, same_content};
+use substrate_starts::{Image, Program, same_content};
 use substrate_sys::bounded::{self, Links};
 
 /// Programs that run others within themselves, so that no further start would show what runs.

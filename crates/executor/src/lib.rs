@@ -13,3 +13,4 @@ pub mod recording;
 pub mod session;
 pub mod snapshot;
 mod switches;
+pub mod worlds;

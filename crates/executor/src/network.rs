@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use substrate_broker::facts::Machine;
-use substrate_egress::gated::{self, Following, OnEvent};
-use substrate_egress::network::NetworkMaker;
+use substrate_egress::gated::{Following, OnEvent};
 use substrate_egress::{self as egress, Refusal};
 use substrate_policy::budget::{Cells, own_cells};
 use substrate_policy::terms::{Mode, WorldSpec};
@@ -19,6 +18,7 @@ use substrate_trace::{
 
 use crate::front::{Front, Kind};
 use crate::session::Session;
+use crate::worlds::Wire;
 
 /// Lines about the network that one command gets; the trace has the rest.
 const MOST_LINES: usize = 12;
@@ -78,26 +78,22 @@ impl Teller {
         }
     }
 
-    /// Makes the networks of worlds with these terms; all of them spend the session's budget.
-    pub fn networks(
-        &self,
-        session: &Session,
-        spec: &WorldSpec,
-    ) -> Result<Box<NetworkMaker>, String> {
-        Ok(gated::networks(
-            self.listener(),
-            spent(session, spec)?,
-            None,
-        ))
+    /// The host's end of the networks of worlds with these terms; all of them spend the session's budget.
+    pub fn wire(&self, session: &Session, spec: &WorldSpec) -> Result<Wire, String> {
+        Ok(Wire {
+            on_event: self.listener(),
+            spent: spent(session, spec)?,
+            following: None,
+        })
     }
 
     /// The same for one command, which a policy that gets stricter meanwhile holds too.
-    pub fn networks_of_command(
+    pub fn wire_of_command(
         &self,
         session: &Session,
         spec: &WorldSpec,
         cwd: &Path,
-    ) -> Result<Box<NetworkMaker>, String> {
+    ) -> Result<Wire, String> {
         let (broker, cwd) = (session.broker.clone(), cwd.to_owned());
         let following: Following = Box::new(move |world| {
             let (mut changes, world) = (broker.changes(), world.clone());
@@ -110,8 +106,10 @@ impl Teller {
                 })
             })
         });
-        let spent = spent(session, spec)?;
-        Ok(gated::networks(self.listener(), spent, Some(following)))
+        Ok(Wire {
+            following: Some(following),
+            ..self.wire(session, spec)?
+        })
     }
 
     fn listener(&self) -> OnEvent {

@@ -14,16 +14,16 @@ use substrate_changes::patch::{self, Paint};
 use substrate_changes::pending::Pending;
 use substrate_changes::{diff, gc};
 use substrate_command::{Action, Cwd, Invocation, Object, is_builtin, is_keyword};
-use substrate_linux::Linux;
 use substrate_policy::terms::{Place, WorldSpec};
 use substrate_runtime::supervise::Ending;
 use substrate_trace::{Completion, Enforced, Event, SpanInfo, WorldEvent};
-use substrate_world::backend::{self, ExecRequest, Status, WorldBackend};
+use substrate_world::backend::{self, ExecRequest, Status};
 
 use crate::contained;
 use crate::front::Kind;
 use crate::oneshot::{FAILED, shell_path};
 use crate::session::Session;
+use crate::worlds::Oversight;
 
 /// A line that can be tried.
 pub struct Trial<'a> {
@@ -85,7 +85,10 @@ impl<'a> Trial<'a> {
     pub fn run(&self) -> Result<Preview, String> {
         let judge = self.session.start_judge(true);
         judge.begin_line(self.span, self.evaluation);
-        let backend = Linux::default().with_guard(Arc::new(judge));
+        let backend = self.session.worlds.backend(Oversight {
+            judge: Some(Arc::new(judge)),
+            network: None,
+        });
         let shell = shell_path().ok_or("there is neither bash nor sh on this machine")?;
         let request = ExecRequest {
             env: contained::variables(&self.session.child_env(self.span)),
@@ -98,11 +101,10 @@ impl<'a> Trial<'a> {
             .exec(backend::Place::Fresh(&self.spec), &request)
             .map_err(|error| error.to_string())?;
         contained::tell_limits(self.session, self.span, &result.limits_reached);
-        if !result.pending {
-            return Err("the world held nothing back, so there is nothing to show".to_owned());
-        }
-        let home = &self.spec.substrate_home;
-        let pending = Pending::find(home, &result.world.to_string()).map_err(|e| e.to_string())?;
+        let held = result
+            .held
+            .ok_or("the world held nothing back, so there is nothing to show")?;
+        let pending = Pending::of(&self.spec.substrate_home, held).map_err(|e| e.to_string())?;
         Ok(Preview {
             pending,
             ending: match result.status {

@@ -19,6 +19,7 @@ use substrate_trace::{
 
 use crate::front::{Front, Kind};
 use crate::guarded::StartJudge;
+use crate::worlds::Worlds;
 
 /// Everything that the lines of a session share.
 pub struct Session {
@@ -26,6 +27,8 @@ pub struct Session {
     pub broker: Broker,
     /// Whom commands are run for.
     pub front: Arc<dyn Front>,
+    /// Where its worlds come from.
+    pub worlds: Arc<dyn Worlds>,
     /// The environment that programs get, before Substrate's own variable.
     pub env: Vec<CString>,
     /// `--record`: a person wants to keep what commands print.
@@ -43,7 +46,12 @@ pub struct Session {
 
 impl Session {
     /// Begins a session; one that runs below another carries on its id.
-    pub fn begin(broker: Broker, env: Vec<CString>, front: Arc<dyn Front>) -> Self {
+    pub fn begin(
+        broker: Broker,
+        env: Vec<CString>,
+        front: Arc<dyn Front>,
+        worlds: Arc<dyn Worlds>,
+    ) -> Self {
         let enclosing = environment::get(&env, PARENT_SPAN_VAR)
             .and_then(|value| std::str::from_utf8(value).ok())
             .and_then(|value| value.parse::<ParentSpan>().ok());
@@ -65,6 +73,7 @@ impl Session {
         Self {
             broker,
             front,
+            worlds,
             env,
             record: false,
             writer,

@@ -52,7 +52,7 @@ fn run(arguments: &[OsString]) -> Anyhow<u8> {
         ..ExecRequest::default()
     };
     let result = if kind == "session" {
-        let session = backend.ensure_session(&spec)?;
+        let session = backend.ensure_session(&spec, None)?;
         backend.exec(Place::Session(session), &request)?
     } else {
         backend.exec(Place::Fresh(&spec), &request)?

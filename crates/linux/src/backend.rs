@@ -4,27 +4,29 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use substrate_init::launch::{Command, End};
+use substrate_init::launch::{self, Command, End};
 use substrate_policy::terms::{HomeMode, Mode, WorldSpec};
 use substrate_sys::process_group;
 use substrate_trace::{Enforced, FsDiff, Level, WorldId};
 
-use crate::guard::ExecJudge;
 use crate::layout::Placement;
 use crate::limits::Group;
 use crate::make::{self, Live, Options, Purpose};
-use crate::relay::{self, Beside};
+use crate::relay;
 use crate::start::{Asked, start, start_error};
 use crate::streams::{self, Carried};
 use substrate_changes::pending::{self, Pending};
 use substrate_changes::{diff, gc};
 use substrate_egress::network::{NetReport, NetworkMaker};
+use substrate_starts::ExecJudge;
 use substrate_world::backend::{
-    ExecRequest, ExecResult, Place, PolicyChange, Status, WorldBackend, WorldError, WorldHandle,
+    Beside, ExecRequest, ExecResult, Held, News, Place, PolicyChange, Running, Status, Used,
+    WorldBackend, WorldError, WorldHandle,
 };
 
 /// Selects the variant with a new root.
@@ -53,9 +55,6 @@ enum For<'a> {
     /// This command, which starts as soon as it can.
     Command(&'a ExecRequest),
 }
-
-/// How often limits were run into, by name.
-pub type Hits = Vec<(&'static str, u64)>;
 
 /// The world of a session.
 struct Session {
@@ -104,6 +103,15 @@ impl Linux {
         self
     }
 
+    /// Starts a command in a session's world without waiting for it.
+    pub fn start(&self, world: WorldHandle, request: &ExecRequest) -> Result<Command, WorldError> {
+        let session = self.session(world)?;
+        let mut live = lock(&session.live);
+        let (command, mut carried) = start(&live, request)?;
+        live.carried.append(&mut carried);
+        Ok(command)
+    }
+
     fn session(&self, world: WorldHandle) -> Result<Arc<Session>, WorldError> {
         lock(&self.sessions)
             .iter()
@@ -142,118 +150,6 @@ impl Linux {
             begin: RefCell::new(begin),
         };
         make::make(&purpose, &self.options, self.networks.as_deref())
-    }
-
-    /// The world of a session; what it holds back is listed under the span, line and directory of
-    /// this request.
-    pub fn session_for(
-        &self,
-        spec: &WorldSpec,
-        request: Option<&ExecRequest>,
-    ) -> Result<WorldHandle, WorldError> {
-        let mut sessions = lock(&self.sessions);
-        if let Some(session) = sessions
-            .iter()
-            .find(|session| lock(&session.live).spec == *spec)
-        {
-            return Ok(session.handle);
-        }
-        let what_for = request.map_or(For::Nobody, For::Session);
-        let live = self.make(spec, Placement::Session, what_for, None, &mut || true)?;
-        let handle = WorldHandle { id: live.id };
-        sessions.push(Arc::new(Session {
-            handle,
-            live: Mutex::new(live),
-        }));
-        Ok(handle)
-    }
-
-    /// Starts a command in a session's world without waiting for it: its terminal, if it has
-    /// one, is the caller's to relay.
-    pub fn spawn(&self, world: WorldHandle, request: &ExecRequest) -> Result<Command, WorldError> {
-        let session = self.session(world)?;
-        let mut live = lock(&session.live);
-        let (command, mut carried) = start(&live, request)?;
-        live.carried.append(&mut carried);
-        Ok(command)
-    }
-
-    /// What really holds the world of a session.
-    pub fn enforced(&self, world: WorldHandle) -> Result<Enforced, WorldError> {
-        let session = self.session(world)?;
-        let live = lock(&session.live);
-        Ok(live.enforced.clone())
-    }
-
-    /// Whether the world of a session is still there.
-    pub fn is_alive(&self, world: WorldHandle) -> bool {
-        let Ok(session) = self.session(world) else {
-            return false;
-        };
-        let live = lock(&session.live);
-        let ended = process_group::readable(&[live.init.pidfd()], Some(Duration::ZERO));
-        !ended.is_ok_and(|ended| ended.contains(&true))
-    }
-
-    /// Waits until nothing runs in the world of a session, but no longer than this.
-    pub fn drain(&self, world: WorldHandle, patience: Duration) {
-        let Ok(session) = self.session(world) else {
-            return;
-        };
-        let first = lock(&session.live).init.pid();
-        let children = format!("/proc/{first}/task/{first}/children");
-        let end = std::time::Instant::now() + patience;
-        while fs::read(&children).is_ok_and(|list| !list.is_empty())
-            && std::time::Instant::now() < end
-        {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    /// What the world of a session used of its network since it was made, and how often it ran
-    /// into its limits.
-    pub fn used(&self, world: WorldHandle) -> Result<(NetReport, Hits), WorldError> {
-        let session = self.session(world)?;
-        let mut live = lock(&session.live);
-        let report = live.network.as_mut().map(|network| network.report());
-        let hits = live.group.as_ref().map_or_else(Vec::new, Group::hits);
-        Ok((report.unwrap_or_default(), hits))
-    }
-
-    /// The writes of a session's world that were held back, once it has ended.
-    pub fn take_held(&self, world: WorldHandle) -> Option<Pending> {
-        let mut finished = lock(&self.finished);
-        let at = finished.iter().position(|(id, _)| *id == world.id)?;
-        Some(finished.remove(at).1)
-    }
-
-    /// Waits until worlds whose commands have ended are gone from the kernel too.
-    pub fn see_off(&self) {
-        lock(&self.leaving).clear();
-    }
-
-    /// Runs a command to its end, attending to something else meanwhile. What it wrote is whole then,
-    /// but its world may still be mounted until [`Linux::see_off`]. `begin` is called before the
-    /// command starts, as a rule while its world is being made, and not always only once; nothing
-    /// starts when it says no.
-    pub fn exec_beside(
-        &self,
-        place: Place<'_>,
-        request: &ExecRequest,
-        beside: Option<&mut Beside<'_>>,
-        begin: &mut dyn FnMut() -> bool,
-    ) -> Result<ExecResult, WorldError> {
-        let (spec, placement, again) = match place {
-            Place::Fresh(spec) => (spec, Placement::Isolated, None),
-            Place::Once(spec) => (spec, Placement::Session, None),
-            Place::Again(spec, earlier) => {
-                let earlier = Pending::find(&spec.substrate_home, earlier)?;
-                (spec, Placement::Isolated, Some(earlier))
-            }
-            Place::Session(_) if !begin() => return Err(WorldError::CalledOff),
-            Place::Session(world) => return self.exec_in_session(world, request, beside),
-        };
-        self.exec_fresh(spec, placement, request, again.as_ref(), beside, begin)
     }
 
     fn exec_fresh(
@@ -350,14 +246,100 @@ impl Linux {
 }
 
 impl WorldBackend for Linux {
-    fn ensure_session(&self, spec: &WorldSpec) -> Result<WorldHandle, WorldError> {
-        self.session_for(spec, None)
+    fn ensure_session(
+        &self,
+        spec: &WorldSpec,
+        request: Option<&ExecRequest>,
+    ) -> Result<WorldHandle, WorldError> {
+        let mut sessions = lock(&self.sessions);
+        if let Some(session) = sessions
+            .iter()
+            .find(|session| lock(&session.live).spec == *spec)
+        {
+            return Ok(session.handle);
+        }
+        let what_for = request.map_or(For::Nobody, For::Session);
+        let live = self.make(spec, Placement::Session, what_for, None, &mut || true)?;
+        let handle = WorldHandle { id: live.id };
+        sessions.push(Arc::new(Session {
+            handle,
+            live: Mutex::new(live),
+        }));
+        Ok(handle)
     }
 
-    fn exec(&self, place: Place<'_>, request: &ExecRequest) -> Result<ExecResult, WorldError> {
-        let result = self.exec_beside(place, request, None, &mut || true);
-        self.see_off();
-        result
+    fn exec_beside(
+        &self,
+        place: Place<'_>,
+        request: &ExecRequest,
+        beside: Option<&mut Beside<'_>>,
+        begin: &mut dyn FnMut() -> bool,
+    ) -> Result<ExecResult, WorldError> {
+        let (spec, placement, again) = match place {
+            Place::Fresh(spec) => (spec, Placement::Isolated, None),
+            Place::Once(spec) => (spec, Placement::Session, None),
+            Place::Again(spec, earlier) => {
+                let earlier = Pending::find(&spec.substrate_home, earlier)?;
+                (spec, Placement::Isolated, Some(earlier))
+            }
+            Place::Session(_) if !begin() => return Err(WorldError::CalledOff),
+            Place::Session(world) => return self.exec_in_session(world, request, beside),
+        };
+        self.exec_fresh(spec, placement, request, again.as_ref(), beside, begin)
+    }
+
+    fn spawn(
+        &self,
+        world: WorldHandle,
+        request: &ExecRequest,
+    ) -> Result<Box<dyn Running>, WorldError> {
+        Ok(Box::new(Started(self.start(world, request)?)))
+    }
+
+    fn enforced(&self, world: WorldHandle) -> Result<Enforced, WorldError> {
+        let session = self.session(world)?;
+        let live = lock(&session.live);
+        Ok(live.enforced.clone())
+    }
+
+    fn is_alive(&self, world: WorldHandle) -> bool {
+        let Ok(session) = self.session(world) else {
+            return false;
+        };
+        let live = lock(&session.live);
+        let ended = process_group::readable(&[live.init.pidfd()], Some(Duration::ZERO));
+        !ended.is_ok_and(|ended| ended.contains(&true))
+    }
+
+    fn drain(&self, world: WorldHandle, patience: Duration) {
+        let Ok(session) = self.session(world) else {
+            return;
+        };
+        let first = lock(&session.live).init.pid();
+        let children = format!("/proc/{first}/task/{first}/children");
+        let end = std::time::Instant::now() + patience;
+        while fs::read(&children).is_ok_and(|list| !list.is_empty())
+            && std::time::Instant::now() < end
+        {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn used(&self, world: WorldHandle) -> Result<Used, WorldError> {
+        let session = self.session(world)?;
+        let mut live = lock(&session.live);
+        let report = live.network.as_mut().map(|network| network.report());
+        let report = report.unwrap_or_default();
+        Ok(Used {
+            net: report.uses,
+            scopes: report.scopes,
+            degraded: report.degraded,
+            limits: live.group.as_ref().map_or_else(Vec::new, Group::hits),
+        })
+    }
+
+    fn see_off(&self) {
+        lock(&self.leaving).clear();
     }
 
     fn fs_diff(&self, world: WorldHandle) -> Result<FsDiff, WorldError> {
@@ -401,7 +383,7 @@ impl WorldBackend for Linux {
         Ok(change)
     }
 
-    fn end(&self, world: WorldHandle) -> Result<(), WorldError> {
+    fn end(&self, world: WorldHandle) -> Result<Option<Held>, WorldError> {
         let session = self.session(world)?;
         lock(&self.sessions).retain(|known| known.handle != world);
         let mut live = lock(&session.live);
@@ -410,11 +392,38 @@ impl WorldBackend for Linux {
         if let Some(network) = live.network.as_mut() {
             network.finish();
         }
-        if let Some(mut pending) = live.pending.take() {
-            pending.finish(None)?;
-            lock(&self.finished).push((live.id, pending));
-        }
-        Ok(())
+        let Some(mut pending) = live.pending.take() else {
+            return Ok(None);
+        };
+        pending.finish(None)?;
+        lock(&self.finished).push((live.id, pending));
+        Ok(Some(Held { world: live.id }))
+    }
+}
+
+/// A command of a session's world, as the rest of Substrate sees it.
+struct Started(Command);
+
+impl Running for Started {
+    fn pid(&self) -> i32 {
+        self.0.pid()
+    }
+
+    fn take_terminal(&mut self) -> Option<OwnedFd> {
+        self.0.take_terminal()
+    }
+
+    fn events(&self) -> BorrowedFd<'_> {
+        self.0.events()
+    }
+
+    fn next(&mut self) -> io::Result<News> {
+        Ok(match self.0.next()? {
+            launch::News::Stopped(signal) => News::Stopped(signal),
+            launch::News::Ended(End::Exited(status)) => News::Ended(Status::Exited(status)),
+            launch::News::Ended(End::Signaled(signal)) => News::Ended(Status::Signaled(signal)),
+            launch::News::Ended(End::NotStarted(_)) => News::Lost,
+        })
     }
 }
 
@@ -465,7 +474,7 @@ fn result(live: &Live, (status, ran_out): (Status, bool), report: NetReport) -> 
         scopes_used: report.scopes,
         net: report.uses,
         limits_reached,
-        pending: live.pending.is_some(),
+        held: live.pending.is_some().then_some(Held { world: live.id }),
     }
 }
 

@@ -1,7 +1,6 @@
 //! Worlds from namespaces, overlays, Landlock, seccomp and the exec guard of the Linux kernel.
 
 mod backend;
-pub mod display;
 pub mod expand;
 mod ground;
 pub mod guard;
@@ -21,4 +20,4 @@ pub mod steps;
 pub mod streams;
 mod weak;
 
-pub use backend::{Hits, Linux};
+pub use backend::Linux;

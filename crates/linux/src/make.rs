@@ -19,7 +19,9 @@ use substrate_sys::namespace::Namespaces;
 use substrate_sys::{access, caps, kernel_file, landlock, seccomp};
 use substrate_trace::{Enforced, Level, WorldId};
 
-use crate::guard::{ExecJudge, Guard, NoRules, Sockets, Terms};
+use substrate_starts::{ExecJudge, NoRules};
+
+use crate::guard::{Guard, Sockets, Terms};
 use crate::held;
 use crate::layout::{self, Host, Layout, Placement, What};
 use crate::limits::{self, Group, Hierarchy};

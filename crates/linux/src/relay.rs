@@ -10,7 +10,8 @@ use substrate_sys::poll::{self, Wanted};
 use substrate_sys::signals::{self, Signals};
 use substrate_sys::terminal::{self, Modes};
 
-use crate::display::{self, Display};
+use substrate_world::backend::Beside;
+use substrate_world::display::{self, Display};
 
 /// Most bytes that wait for a command which does not read.
 const WAITING: usize = 64 * 1024;
@@ -119,15 +120,6 @@ impl Clock {
         self.ran_out = true;
         Some(signal)
     }
-}
-
-/// Something else to attend to while a command runs: when `fd` can be read, `call` is made with
-/// our terminal as it was before.
-pub struct Beside<'a> {
-    /// What is waited for.
-    pub fd: BorrowedFd<'a>,
-    /// What is done then.
-    pub call: &'a mut dyn FnMut(),
 }
 
 /// Waits for a command's end, relaying its terminal and our signals meanwhile. One that takes

@@ -21,10 +21,10 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 
 use substrate_linux::Linux;
-use substrate_linux::guard::{ExecJudge, ExecVerdict, ProgramStart};
 use substrate_linux::limits::Hierarchy;
 use substrate_linux::make::{Groups, Options};
 use substrate_policy::terms::{Mode, PathPattern, WorldSpec};
+use substrate_starts::{ExecJudge, ExecVerdict, ProgramStart};
 use substrate_sys::access;
 use substrate_trace::Level;
 use substrate_world::backend::{ExecRequest, Place, WorldBackend};
@@ -178,7 +178,7 @@ fn own_a_world(arguments: &[OsString]) -> ExitCode {
     let result = if session {
         let first = (!late).then_some(&request);
         let world = backend
-            .session_for(&spec, first)
+            .ensure_session(&spec, first)
             .unwrap_or_else(|e| panic!("{e}"));
         backend.exec(Place::Session(world), &request)
     } else {

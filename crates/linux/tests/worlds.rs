@@ -16,14 +16,14 @@ use substrate_changes::apply::{ApplyOptions, Watch};
 use substrate_changes::pending::Pending;
 use substrate_changes::{apply, gc, patch};
 use substrate_egress::gated;
-use substrate_linux::guard::{ExecJudge, ExecVerdict, ProgramStart};
 use substrate_linux::make::{Groups, Options};
 use substrate_linux::{Linux, netprobe};
 use substrate_policy::budget::own_cells;
 use substrate_policy::terms::{HomeMode, HostPattern, HostRule, Mode, PathPattern, WorldSpec};
+use substrate_starts::{ExecJudge, ExecVerdict, ProgramStart};
 use substrate_trace::Level;
 use substrate_world::backend::{
-    ExecRequest, ExecResult, Place, Status, Stdio, WorldBackend, WorldError, WorldHandle,
+    ExecRequest, ExecResult, Place, Status, Stdio, WorldBackend, WorldError,
 };
 
 struct Rig {
@@ -310,7 +310,7 @@ fn writes_are_held_wherever_the_project_lies() {
         assert_eq!(said, "beforeafter\n", "{name:?}");
         assert_eq!(fs::read(rig.project.join("file")).unwrap(), b"before");
         assert!(!rig.project.join("d").exists());
-        assert!(result.pending);
+        assert!(result.held.is_some());
         let diff = backend
             .fs_diff(substrate_world::backend::WorldHandle { id: result.world })
             .unwrap();
@@ -405,10 +405,7 @@ fn a_result_is_whole_though_somebody_was_still_writing() {
         };
         // The world may still be there now, but nothing may run in it.
         let result = backend.exec_beside(Place::Fresh(&rig.spec), &request, None, &mut || true);
-        let world = WorldHandle {
-            id: result.unwrap().world,
-        };
-        let held = backend.take_held(world).unwrap();
+        let held = Pending::of(&rig.spec.substrate_home, result.unwrap().held.unwrap()).unwrap();
         let mut roots = held.meta().roots.iter();
         let root = roots.find(|root| root.target == rig.project).unwrap();
         let written = || fs::metadata(root.upper.join("grows")).unwrap().len();
@@ -427,7 +424,7 @@ fn a_world_knows_whether_somebody_is_left_in_it() {
     }
     let rig = Rig::new();
     let backend = Linux::new(Options::default());
-    let world = backend.ensure_session(&rig.spec).unwrap();
+    let world = backend.ensure_session(&rig.spec, None).unwrap();
     for (line, last) in [
         ("true", true),
         ("sh -c true & wait", true),
@@ -439,7 +436,7 @@ fn a_world_knows_whether_somebody_is_left_in_it() {
             stdio,
             ..rig.shell(line)
         };
-        let mut command = backend.spawn(world, &request).unwrap();
+        let mut command = backend.start(world, &request).unwrap();
         command.await_start().unwrap();
         command.wait().unwrap();
         assert_eq!(command.was_last(), last, "{line}");
@@ -480,8 +477,8 @@ fn a_session_is_one_world_with_the_project_in_place() {
     }
     let mut rig = Rig::new();
     let backend = Linux::new(Options::default());
-    let world = backend.ensure_session(&rig.spec).unwrap();
-    assert_eq!(backend.ensure_session(&rig.spec).unwrap(), world);
+    let world = backend.ensure_session(&rig.spec, None).unwrap();
+    assert_eq!(backend.ensure_session(&rig.spec, None).unwrap(), world);
     let run = |line: &str| {
         let (result, said) = exec(&backend, Place::Session(world), rig.shell(line));
         (result.unwrap_or_else(|error| panic!("{error}")), said)
@@ -507,7 +504,7 @@ fn a_session_is_one_world_with_the_project_in_place() {
     let (result, _) = exec(&backend, Place::Session(world), rig.shell("true"));
     assert!(matches!(result, Err(WorldError::Gone(_))));
     rig.spec.home_mode = HomeMode::ReadOnly;
-    let world = backend.ensure_session(&rig.spec).unwrap();
+    let world = backend.ensure_session(&rig.spec, None).unwrap();
     let (_, said) = exec(
         &backend,
         Place::Session(world),
@@ -526,7 +523,7 @@ fn changed_terms_are_sorted_into_now_and_later() {
     }
     let rig = Rig::new();
     let backend = Linux::new(Options::default());
-    let world = backend.ensure_session(&rig.spec).unwrap();
+    let world = backend.ensure_session(&rig.spec, None).unwrap();
     let same = backend.apply_policy(world, &rig.spec).unwrap();
     assert!(same.needs_restart.is_empty() && !same.tightened);
     let mut looser = rig.spec.clone();
@@ -549,12 +546,12 @@ fn a_terminal_of_the_world_is_a_real_one() {
     }
     let rig = Rig::new();
     let backend = Linux::new(Options::default());
-    let world = backend.ensure_session(&rig.spec).unwrap();
+    let world = backend.ensure_session(&rig.spec, None).unwrap();
     let line = "tty; stty size; test -t 0 && test -t 1 && test -t 2 && echo all; \
                 ps -o sid= -p $$ | tr -d ' '; read x; echo got $x; cat; echo after";
     let mut request = rig.shell(line);
     request.stdio = Stdio::Terminal(31, 97);
-    let mut command = backend.spawn(world, &request).unwrap();
+    let mut command = backend.start(world, &request).unwrap();
     let mut terminal = File::from(command.take_terminal().unwrap());
     let mut said = String::new();
     let mut until = |terminal: &mut File, text: &str| {
@@ -624,7 +621,7 @@ fn without_namespaces_landlock_and_a_copy_hold() {
         [rig.project.join("file")]
     );
 
-    let world = backend.ensure_session(&rig.spec).unwrap();
+    let world = backend.ensure_session(&rig.spec, None).unwrap();
     let line = format!(
         "echo real > file; echo x >> {}; cat ../.ssh/id",
         outside.display()
@@ -662,7 +659,7 @@ fn hidden_names_that_appear_later_stay_hidden_in_a_read_only_home() {
         base: late.clone(),
     });
     let backend = Linux::new(Options::default());
-    let world = backend.ensure_session(&rig.spec).unwrap();
+    let world = backend.ensure_session(&rig.spec, None).unwrap();
     fs::write(&late, "late").unwrap();
     let line = "cat ../.netrc ../rc; echo x > new; cat new; ls /bin/sh";
     let (_, said) = exec(&backend, Place::Session(world), rig.shell(line));
@@ -674,7 +671,7 @@ fn hidden_names_that_appear_later_stay_hidden_in_a_read_only_home() {
 fn hidden_names_that_appear_later_stay_hidden_without_namespaces() {
     let rig = Rig::new();
     let backend = weak();
-    let world = backend.ensure_session(&rig.spec).unwrap();
+    let world = backend.ensure_session(&rig.spec, None).unwrap();
     fs::write(rig.spec.home.join("late"), "late").unwrap();
     let (_, said) = exec(
         &backend,
@@ -949,7 +946,7 @@ fn glob(path: PathBuf) -> PathPattern {
 /// Runs a line in a session of its own.
 fn in_session(rig: &Rig, line: &str) -> (Result<ExecResult, WorldError>, String) {
     let backend = Linux::new(Options::default());
-    match backend.ensure_session(&rig.spec) {
+    match backend.ensure_session(&rig.spec, None) {
         Ok(world) => exec(&backend, Place::Session(world), rig.shell(line)),
         Err(error) => (Err(error), String::new()),
     }

@@ -162,7 +162,7 @@ impl<'a> Again<'a> {
         outcome.compare_end(&past.span, terminal);
         outcome.compare_output(&past.span, self.redactor);
         outcome.compare_scopes(&past.span);
-        let mut pending = match result.pending {
+        let mut pending = match result.held.is_some() {
             true => Some(Pending::find(
                 &spec.substrate_home,
                 &result.world.to_string(),

@@ -4,12 +4,12 @@ use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use substrate_broker::env::is_taken_over;
 use substrate_broker::{Answer, Evaluation, Input, Origin, Request, person};
 use substrate_changes::gc;
-use substrate_linux::limits;
 use substrate_policy::terms::{Place, WorldSpec};
 use substrate_runtime::supervise::Ending;
 use substrate_sys::memfd;
@@ -438,7 +438,8 @@ impl Gate for PromptGate<'_> {
         // Without a watch, changes are told with the next line.
         self.watch = policy_watch::announce(self.session, &self.announcer).ok();
         let home = self.session.broker.home().path.clone();
-        std::thread::spawn(move || gc::now_and_then(&home, limits::leftovers));
+        let worlds = Arc::clone(&self.session.worlds);
+        std::thread::spawn(move || gc::now_and_then(&home, || worlds.leftovers()));
     }
 
     fn listen(&mut self, wanted: bool) -> Option<OwnedFd> {

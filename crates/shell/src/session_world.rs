@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use substrate_broker::{Answer, Evaluation, Input, Origin, Request};
-use substrate_init::launch::{Command, End, News};
-use substrate_linux::Linux;
+use substrate_changes::pending::Pending;
 use substrate_policy::terms::{PathPattern, Place, WorldSpec};
 use substrate_sys::process_group::{self, Change};
 use substrate_sys::terminal::{self, Modes};
 use substrate_trace::{Enforced, Event, NetUse, SpanInfo, WorldEvent, WorldId};
-use substrate_world::backend::{ExecRequest, Stdio, WorldBackend, WorldError, WorldHandle};
+use substrate_world::backend::{
+    ExecRequest, News, Running, Status, Stdio, WorldBackend, WorldError, WorldHandle,
+};
 
 use crate::engine::{Beside, Launched, Launcher, Start};
 use substrate_executor::contained;
@@ -25,6 +26,7 @@ use substrate_executor::front::{Front, Kind};
 use substrate_executor::guarded::{Questions, StartJudge};
 use substrate_executor::network::Teller;
 use substrate_executor::session::Session;
+use substrate_executor::worlds::Oversight;
 
 /// How the world of a prompt is called in lists of commands.
 const SHOWN: &str = "(session)";
@@ -96,7 +98,7 @@ fn judged(session: &Session, cwd: &Path) -> Evaluation {
 
 /// The world of a session.
 pub struct SessionWorld {
-    backend: Linux,
+    backend: Box<dyn WorldBackend>,
     teller: Teller,
     judge: Arc<StartJudge>,
     questions: Questions,
@@ -138,9 +140,7 @@ impl SessionWorld {
         span.replay = None;
         span.place = Some("session");
         let teller = Teller::new(session);
-        let networks = teller
-            .networks(session, spec)
-            .map_err(WorldError::Network)?;
+        let wire = teller.wire(session, spec).map_err(WorldError::Network)?;
         teller.begin(&span);
         let judge = Arc::new(session.start_judge(false));
         judge.begin_line(&span, evaluation);
@@ -148,16 +148,17 @@ impl SessionWorld {
             .questions()
             .map_err(|error| WorldError::Own("make a socket pair", error))?;
         judge.attended(false);
-        let backend = Linux::default()
-            .with_guard(judge.clone())
-            .with_network(networks);
+        let backend = session.worlds.backend(Oversight {
+            judge: Some(judge.clone()),
+            network: Some(wire),
+        });
         let label = ExecRequest {
             cwd: span.cwd.clone(),
             line: span.cmd.clone(),
             span: Some(span.span_id),
             ..ExecRequest::default()
         };
-        let world = backend.session_for(spec, Some(&label))?;
+        let world = backend.ensure_session(spec, Some(&label))?;
         let enforced = backend.enforced(world)?;
         span.world_id = Some(world.id);
         tell_of(session, &span, "started", Some(&enforced));
@@ -258,15 +259,15 @@ impl SessionWorld {
         let mut state = self.state.borrow_mut();
         // What a job in the background does between two lines belongs to the session.
         self.teller.begin(&self.span);
-        let Ok((report, hits)) = self.backend.used(state.world) else {
+        let Ok(report) = self.backend.used(state.world) else {
             return Used::default();
         };
-        let net = since(&state.net, &report.uses);
+        let net = since(&state.net, &report.net);
         let reached = |(name, now): &(&'static str, u64)| {
             let before = state.hits.iter().find(|(known, _)| known == name);
             (before.map_or(0, |(_, count)| *count) < *now).then_some(*name)
         };
-        let limits = hits.iter().filter_map(reached).collect();
+        let limits = report.limits.iter().filter_map(reached).collect();
         let scopes = report
             .scopes
             .into_iter()
@@ -276,8 +277,8 @@ impl SessionWorld {
                 })
             })
             .collect();
-        state.net = report.uses;
-        state.hits = hits;
+        state.net = report.net;
+        state.hits = report.limits;
         Used {
             net,
             scopes,
@@ -292,13 +293,17 @@ impl SessionWorld {
         if hung_up {
             self.backend.drain(state.world, Duration::from_secs(2));
         }
-        if let Err(error) = self.backend.end(state.world)
-            && !matches!(error, WorldError::Gone(_))
-        {
-            self.front.say(Kind::Warning, &error.to_string());
-        }
+        let held = match self.backend.end(state.world) {
+            Ok(held) => held,
+            Err(WorldError::Gone(_)) => None,
+            Err(error) => {
+                self.front.say(Kind::Warning, &error.to_string());
+                None
+            }
+        };
         self.teller.finish();
-        if let Some(pending) = self.backend.take_held(state.world) {
+        let home = &state.spec.substrate_home;
+        if let Some(pending) = held.and_then(|held| Pending::of(home, held).ok()) {
             contained::settle_home(session, &self.span, &state.spec, pending);
         }
         tell_of(session, &self.span, "ended", None);
@@ -311,7 +316,7 @@ impl SessionWorld {
             return Ok(state.world);
         }
         let _ = self.backend.end(state.world);
-        let world = self.backend.ensure_session(&state.spec)?;
+        let world = self.backend.ensure_session(&state.spec, None)?;
         state.enforced = self.backend.enforced(world)?;
         state.world = world;
         state.net.clear();
@@ -444,7 +449,7 @@ fn request(quarters: &SessionWorld, start: &Start<'_>) -> io::Result<ExecRequest
     })
 }
 
-fn launched(mut command: Command, start: &Start<'_>) -> io::Result<Launched> {
+fn launched(mut command: Box<dyn Running>, start: &Start<'_>) -> io::Result<Launched> {
     let master = command
         .take_terminal()
         .ok_or_else(|| io::Error::other("the world gave no terminal"))?;
@@ -470,10 +475,10 @@ fn launched(mut command: Command, start: &Start<'_>) -> io::Result<Launched> {
             }
             Ok(Some(match command.next()? {
                 News::Stopped(number) => Change::Stopped(number),
-                News::Ended(End::Exited(status)) => Change::Exited(status),
-                News::Ended(End::Signaled(number)) => Change::Killed(number),
-                // With its world; as if the world's first process had been killed, which it was.
-                News::Ended(End::NotStarted(_)) => Change::Killed(process_group::signal::KILL),
+                News::Ended(Status::Exited(status)) => Change::Exited(status),
+                News::Ended(Status::Signaled(number)) => Change::Killed(number),
+                // As if the world's first process had been killed, which it was.
+                News::Lost => Change::Killed(process_group::signal::KILL),
             }))
         }),
     })

@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use substrate_policy::terms::WorldSpec;
 use substrate_trace::{Enforced, FsDiff, Level, NetUse, SpanId, WorldId};
@@ -12,11 +13,52 @@ use thiserror::Error;
 /// Something that makes worlds and runs commands in them. Linux namespaces are one; a virtual
 /// machine or another host can be others.
 pub trait WorldBackend: Send + Sync {
-    /// The world of a session: the one that lives, or a new one. Its project is writable.
-    fn ensure_session(&self, spec: &WorldSpec) -> Result<WorldHandle, WorldError>;
+    /// The world of a session: the one that lives, or a new one. Its project is writable. What it holds
+    /// back is listed under the span, line and directory of the request.
+    fn ensure_session(
+        &self,
+        spec: &WorldSpec,
+        request: Option<&ExecRequest>,
+    ) -> Result<WorldHandle, WorldError>;
 
-    /// Runs a command to its end. Descriptors that are terminals are relayed.
-    fn exec(&self, place: Place<'_>, request: &ExecRequest) -> Result<ExecResult, WorldError>;
+    /// Runs a command to its end, attending to something else meanwhile. Descriptors that are terminals
+    /// are relayed. What it wrote is whole then, but its world may still be there until
+    /// [`WorldBackend::see_off`]. `begin` is called before the command starts, as a rule while its world
+    /// is being made, and not always only once; nothing starts when it says no.
+    fn exec_beside(
+        &self,
+        place: Place<'_>,
+        request: &ExecRequest,
+        beside: Option<&mut Beside<'_>>,
+        begin: &mut dyn FnMut() -> bool,
+    ) -> Result<ExecResult, WorldError>;
+
+    /// Runs a command to its end.
+    fn exec(&self, place: Place<'_>, request: &ExecRequest) -> Result<ExecResult, WorldError> {
+        let result = self.exec_beside(place, request, None, &mut || true);
+        self.see_off();
+        result
+    }
+
+    /// Starts a command in a session's world without waiting for it: its terminal, if it has one, is
+    /// the caller's to relay.
+    fn spawn(
+        &self,
+        world: WorldHandle,
+        request: &ExecRequest,
+    ) -> Result<Box<dyn Running>, WorldError>;
+
+    /// What really holds the world of a session.
+    fn enforced(&self, world: WorldHandle) -> Result<Enforced, WorldError>;
+
+    /// Whether the world of a session is still there.
+    fn is_alive(&self, world: WorldHandle) -> bool;
+
+    /// Waits until nothing runs in the world of a session, but no longer than this.
+    fn drain(&self, world: WorldHandle, patience: Duration);
+
+    /// What the world of a session used since it was made.
+    fn used(&self, world: WorldHandle) -> Result<Used, WorldError>;
 
     /// What a world that has ended changed, as far as it was held back.
     fn fs_diff(&self, world: WorldHandle) -> Result<FsDiff, WorldError>;
@@ -28,8 +70,66 @@ pub trait WorldBackend: Send + Sync {
         spec: &WorldSpec,
     ) -> Result<PolicyChange, WorldError>;
 
-    /// Ends a session's world and everything in it.
-    fn end(&self, world: WorldHandle) -> Result<(), WorldError>;
+    /// Ends a session's world and everything in it; what it held back waits.
+    fn end(&self, world: WorldHandle) -> Result<Option<Held>, WorldError>;
+
+    /// Waits until worlds whose commands have ended are gone.
+    fn see_off(&self);
+}
+
+/// Something else to attend to while a command runs: when `fd` can be read, `call` is made with our
+/// terminal as it was before.
+pub struct Beside<'a> {
+    /// What is waited for.
+    pub fd: BorrowedFd<'a>,
+    /// What is done then.
+    pub call: &'a mut dyn FnMut(),
+}
+
+/// A command that was started in a session's world and that nobody waits for yet.
+pub trait Running: Send {
+    /// Its process id, as the host numbers it.
+    fn pid(&self) -> i32;
+
+    /// The master of its terminal, once.
+    fn take_terminal(&mut self) -> Option<OwnedFd>;
+
+    /// Can be read when there is news.
+    fn events(&self) -> BorrowedFd<'_>;
+
+    /// Waits for news.
+    fn next(&mut self) -> io::Result<News>;
+}
+
+/// What became of a running command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// This signal stopped it.
+    Stopped(i32),
+    /// It ended.
+    Ended(Status),
+    /// It went with its world.
+    Lost,
+}
+
+/// What a world used.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Used {
+    /// What was exchanged with whom.
+    pub net: Vec<NetUse>,
+    /// `tcp:host:port` of everything that was reached.
+    pub scopes: Vec<String>,
+    /// What could not be enforced as asked.
+    pub degraded: Vec<String>,
+    /// How often limits were run into, by name.
+    pub limits: Vec<(&'static str, u64)>,
+}
+
+/// Writes of a world that were held back and wait for a decision, below Substrate's home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Held {
+    /// The world that wrote.
+    pub world: WorldId,
 }
 
 /// A world that lives.
@@ -156,8 +256,8 @@ pub struct ExecResult {
     pub net: Vec<NetUse>,
     /// Limits that it ran into: `memory`, `pids`, `time`.
     pub limits_reached: Vec<&'static str>,
-    /// Its writes wait under this world's id.
-    pub pending: bool,
+    /// Its writes, where they were held back.
+    pub held: Option<Held>,
 }
 
 /// What changed terms mean for a world that lives.

@@ -2,3 +2,4 @@
 //! make places for them.
 
 pub mod backend;
+pub mod display;

@@ -17,10 +17,10 @@ use substrate_sys::openat2::{self, Links};
 use substrate_sys::unix_sockets::{self, Bound};
 use substrate_sys::{at, kernel_file, pidfd};
 
-use super::look::{self, View};
 use super::serve;
 use super::{Shared, say};
 use crate::mountinfo;
+use substrate_starts::look::{self, View};
 
 /// Longest address that the kernel takes.
 const LONGEST: u64 = 128;

@@ -17,8 +17,10 @@ use substrate_sys::notify::{Call, CallKind, Ready};
 use substrate_sys::process_group::readable;
 use substrate_sys::tracee::{Stop, Tracee};
 
-use super::look::{Asked, Finder, Found, Program, Unread, View};
-use super::{ExecVerdict, ProgramStart, Shared, connect, look, say};
+use substrate_starts::look::{self, Asked, Finder, Found, Program, Unread, View};
+use substrate_starts::{ExecVerdict, ProgramStart};
+
+use super::{Shared, connect, say};
 
 /// Most questions that wait for a person at once; more is a flood, not a question.
 const MOST_QUESTIONS: usize = 16;

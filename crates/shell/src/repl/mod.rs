@@ -21,8 +21,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustyline::error::ReadlineError;
-use substrate_linux::relay::Beside as Aside;
 use substrate_sys::bounded::{self, Links};
+use substrate_world::backend::Beside as Aside;
 
 use crate::engine::{
     Beside, Console, Dialect, Ending, Engine, EngineError, Launcher, Ran, Startup, Then,

@@ -9,13 +9,12 @@ use std::sync::Arc;
 
 use serde_json::json;
 use substrate_broker::{Answer, Broker, BrokerError, Evaluation, Input, Origin, Request};
-use substrate_egress::gated;
 use substrate_executor::front::Kind;
 use substrate_executor::guarded::StartJudge;
 use substrate_executor::oneshot::{DENIED, FAILED};
 use substrate_executor::recording;
 use substrate_executor::session::working_directory;
-use substrate_linux::Linux;
+use substrate_executor::worlds::{Oversight, Wire, Worlds};
 use substrate_policy::terms::{Place, WorldSpec};
 use substrate_replay::{Accepted, Again, Past, Refusal, Run, accept};
 use substrate_runtime::supervise::Ending;
@@ -24,12 +23,14 @@ use substrate_shell::terminal_front::Terminal;
 use substrate_sys::environment;
 use substrate_trace::read::{Reader, Record};
 use substrate_trace::{Component, Key, Redactor, Retention, SessionId, SpanInfo, Writer, denial};
+use substrate_world::backend::WorldBackend;
 
 use super::trace::look::Look;
 use crate::failure::Failure;
 use crate::out;
 use crate::replay_args::ReplayArgs;
 use crate::shell_mode::open_broker;
+use crate::worlds::ThisMachine;
 
 /// Replays: 0 the same, 1 not, 126 denied today, 125 not possible.
 pub fn run(args: ReplayArgs) -> Ending {
@@ -159,7 +160,7 @@ impl Replays<'_> {
             }
         };
         let run = Run {
-            backend: &backend,
+            backend: backend.as_ref(),
             spec: &spec,
             private,
             env,
@@ -260,7 +261,11 @@ impl Replays<'_> {
 
     /// What makes its world: every program start in there is judged by today's policy too, and
     /// what is refused belongs to the span.
-    fn world(&self, past: &Past, evaluation: &Evaluation) -> std::io::Result<Linux> {
+    fn world(
+        &self,
+        past: &Past,
+        evaluation: &Evaluation,
+    ) -> std::io::Result<Box<dyn WorldBackend>> {
         let search_path = past.context.path.clone().unwrap_or_default();
         let judge = StartJudge::replaying(
             self.broker,
@@ -279,9 +284,15 @@ impl Replays<'_> {
         span.cmd = past.line();
         judge.begin_line(&span, evaluation);
         let spent = self.broker.egress_cells()?;
-        Ok(Linux::default()
-            .with_guard(Arc::new(judge))
-            .with_network(gated::networks(Arc::new(|_| ()), spent, None)))
+        let wire = Wire {
+            on_event: Arc::new(|_| ()),
+            spent,
+            following: None,
+        };
+        Ok(ThisMachine.backend(Oversight {
+            judge: Some(Arc::new(judge)),
+            network: Some(wire),
+        }))
     }
 
     /// Makes the new result the record.

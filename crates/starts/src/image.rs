@@ -198,7 +198,7 @@ const MOMENT: Duration = Duration::from_millis(5);
 
 /// Files that were looked at. A file that changes gets a new time, which is part of the key.
 #[derive(Debug, Default)]
-pub(super) struct Images {
+pub struct Images {
     known: Mutex<HashMap<Key, Known>>,
 }
 
@@ -236,7 +236,7 @@ impl Images {
     }
 
     /// What a file is that is open as a handle.
-    pub(super) fn of(&self, handle: &impl AsRawFd, stat: &Stat) -> Arc<Image> {
+    pub fn of(&self, handle: &impl AsRawFd, stat: &Stat) -> Arc<Image> {
         let key = Key::from(stat);
         if let Some(known) = self.known().get(&key) {
             return known.image.clone();
@@ -261,14 +261,14 @@ impl Images {
 
     /// Where a file was a moment ago. Only for what is compared with the kernel's word for it once it
     /// runs; and one with several names may be meant by another.
-    pub(super) fn place_lately(&self, stat: &Stat) -> Option<PathBuf> {
+    pub fn place_lately(&self, stat: &Stat) -> Option<PathBuf> {
         let known = self.known();
         let (path, when) = known.get(&Key::from(stat))?.place.as_ref()?;
         (stat.nlink == 1 && when.elapsed() < MOMENT).then(|| path.clone())
     }
 
     /// Notes where a file is.
-    pub(super) fn is_at(&self, stat: &Stat, path: &Path, now: Instant) {
+    pub fn is_at(&self, stat: &Stat, path: &Path, now: Instant) {
         if let Some(known) = self.known().get_mut(&Key::from(stat)) {
             known.place = Some((path.to_owned(), now));
         }
@@ -276,7 +276,7 @@ impl Images {
 }
 
 /// Opens for reading what is open as a handle.
-pub(super) fn reopen(handle: &impl AsRawFd) -> io::Result<File> {
+pub fn reopen(handle: &impl AsRawFd) -> io::Result<File> {
     File::open(format!("/proc/self/fd/{}", handle.as_raw_fd()))
 }
 

@@ -14,7 +14,7 @@ use substrate_sys::notify::{Call, CallKind};
 use substrate_sys::openat2::{self, Links};
 use substrate_sys::{at, flags, mount};
 
-use super::image::{self, Image, Images};
+use crate::image::{self, Image, Images};
 
 /// The kernel's own limits: a path, and all arguments together.
 const PATH_LIMIT: usize = 4095;
@@ -23,7 +23,7 @@ const ARGUMENTS_LIMIT: usize = 8 << 20;
 const INTERPRETERS: usize = 5;
 
 /// `execveat` from the working directory.
-pub(super) const HERE: i32 = -100;
+pub const HERE: i32 = -100;
 const NO_FOLLOW: u64 = 0x100;
 const EMPTY_PATH: u64 = 0x1000;
 
@@ -40,7 +40,8 @@ pub struct Program {
     pub path: PathBuf,
     /// What it is.
     pub image: Arc<Image>,
-    pub(super) identity: (u64, u64),
+    /// Its device and inode.
+    pub identity: (u64, u64),
     handle: OwnedFd,
 }
 
@@ -85,7 +86,7 @@ impl Program {
 
     /// Whether this is what a process runs now. One file may have several names, and rules are
     /// about names.
-    pub(super) fn is_run_by(&self, process: i32) -> bool {
+    pub fn is_run_by(&self, process: i32) -> bool {
         use std::os::unix::fs::MetadataExt;
         let link = format!("/proc/{process}/exe");
         fs::metadata(&link).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity)
@@ -93,7 +94,7 @@ impl Program {
     }
 
     /// What a process runs now.
-    pub(super) fn running(process: i32, images: &Images) -> io::Result<Program> {
+    pub fn running(process: i32, images: &Images) -> io::Result<Program> {
         Program::of(open_handle(&format!("/proc/{process}/exe"))?, images, false)
     }
 }
@@ -109,7 +110,8 @@ pub struct Loaded {
     pub certain: bool,
 }
 
-pub(super) fn path_of(handle: &OwnedFd) -> io::Result<PathBuf> {
+/// Where an open file lies, as the kernel names it.
+pub fn path_of(handle: &OwnedFd) -> io::Result<PathBuf> {
     use std::os::fd::AsRawFd;
     fs::read_link(format!("/proc/self/fd/{}", handle.as_raw_fd()))
 }
@@ -132,13 +134,13 @@ pub struct View {
 
 /// The root that all processes of a world share, opened once.
 #[derive(Debug, Default)]
-pub(super) struct Root {
+pub struct Root {
     known: OnceLock<Arc<OwnedFd>>,
 }
 
 impl View {
     /// The view of a thread. Without the privilege to change roots all threads share one.
-    pub(super) fn of(thread: i32, shared: &Root, changing: bool) -> io::Result<View> {
+    pub fn of(thread: i32, shared: &Root, changing: bool) -> io::Result<View> {
         if let Some(root) = shared.known.get().filter(|_| !changing) {
             return Ok(View { root: root.clone() });
         }
@@ -150,7 +152,7 @@ impl View {
     }
 
     /// The root that paths begin at.
-    pub(super) fn root(&self) -> BorrowedFd<'_> {
+    pub fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
 
@@ -180,10 +182,14 @@ impl View {
 
 /// What a call asks for, as read from its caller.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub struct Asked {
+    /// The file as it was named.
     pub path: OsString,
+    /// The arguments, the zeroth included.
     pub argv: Vec<OsString>,
+    /// The descriptor that a relative name is meant from, or [`HERE`].
     pub directory: i32,
+    /// The flags of `execveat`.
     pub flags: u64,
     /// Where its variables lie.
     pub variables: u64,
@@ -191,7 +197,7 @@ pub(super) struct Asked {
 
 /// Why nothing can be judged.
 #[derive(Debug)]
-pub(super) enum Unread {
+pub enum Unread {
     /// The kernel would answer this itself.
     Errno(i32),
     /// The memory of the caller may not be read.
@@ -199,7 +205,8 @@ pub(super) enum Unread {
 }
 
 impl Asked {
-    pub(super) fn read(call: &Call) -> Result<Asked, Unread> {
+    /// Reads it from the memory of the caller.
+    pub fn read(call: &Call) -> Result<Asked, Unread> {
         let [a, b, c, d, flags, _] = call.args;
         let (directory, path, array, variables, flags) = match call.kind == CallKind::ExecveAt {
             true => (a as i32, b, c, d, flags),
@@ -231,7 +238,7 @@ impl Asked {
 }
 
 /// The words of a process, which lie at this address.
-pub(super) fn words(process: i32, at: u64) -> io::Result<Vec<OsString>> {
+pub fn words(process: i32, at: u64) -> io::Result<Vec<OsString>> {
     let words = memory::strings(process, at, ARGUMENTS_LIMIT);
     words.map(os_strings).map_err(|error| match error {
         ReadError::Fault => io::Error::from_raw_os_error(EFAULT),
@@ -241,7 +248,7 @@ pub(super) fn words(process: i32, at: u64) -> io::Result<Vec<OsString>> {
 }
 
 /// Whether variables at this address tell glibc's loader to name what it would load and end.
-pub(super) fn only_lists(process: i32, at: u64) -> bool {
+pub fn only_lists(process: i32, at: u64) -> bool {
     memory::strings(process, at, ARGUMENTS_LIMIT).is_ok_and(|variables| {
         variables
             .iter()
@@ -255,7 +262,7 @@ fn os_strings(words: Vec<Vec<u8>>) -> Vec<OsString> {
 
 /// Where the file of a start is.
 #[derive(Debug)]
-pub(super) enum Found {
+pub enum Found {
     /// Here.
     File(Program),
     /// Nowhere, and the call would fail with this.
@@ -265,10 +272,14 @@ pub(super) enum Found {
 }
 
 /// Looks for files as a thread would.
-pub(super) struct Finder<'a> {
+pub struct Finder<'a> {
+    /// The thread, as numbered on the host.
     pub thread: i32,
+    /// The files that it sees.
     pub view: &'a View,
+    /// Where it is.
     pub cwd: &'a Path,
+    /// What is known of files already.
     pub images: &'a Images,
     /// What the thread runs in the end is compared with what is found.
     pub compared: bool,
@@ -278,7 +289,7 @@ pub(super) struct Finder<'a> {
 
 impl Finder<'_> {
     /// The file that a call names.
-    pub(super) fn find(&self, asked: &Asked) -> Found {
+    pub fn find(&self, asked: &Asked) -> Found {
         let path = Path::new(&asked.path);
         if asked.path.is_empty() {
             if asked.flags & EMPTY_PATH == 0 {
@@ -352,7 +363,7 @@ impl Finder<'_> {
     }
 
     /// The file that the kernel starts in place of a program, unless that is a loader of the system.
-    pub(super) fn starter(&self, program: &Program) -> Option<Program> {
+    pub fn starter(&self, program: &Program) -> Option<Program> {
         let path = program.image.starter.as_ref()?;
         if self.is_fixed(program) {
             return None;
@@ -370,7 +381,7 @@ impl Finder<'_> {
 
     /// The file that a process has its first instruction from, unless that is its own program or a
     /// loader of the system.
-    pub(super) fn begun(&self, program: &Program, instruction: u64) -> io::Result<Option<Program>> {
+    pub fn begun(&self, program: &Program, instruction: u64) -> io::Result<Option<Program>> {
         if self.is_fixed(program) {
             return Ok(None);
         }
@@ -393,7 +404,7 @@ impl Finder<'_> {
 
     /// What a loader runs, when the program is one. `only_lists` says whether its variables tell it to
     /// run nothing.
-    pub(super) fn loaded(
+    pub fn loaded(
         &self,
         program: &Program,
         argv: &[OsString],
@@ -443,7 +454,7 @@ impl Finder<'_> {
     }
 
     /// The interpreter that runs a script in the end, and the arguments that the kernel gives it.
-    pub(super) fn interpreter(
+    pub fn interpreter(
         &self,
         script: &Program,
         name: &OsStr,
@@ -473,7 +484,7 @@ impl Finder<'_> {
 }
 
 /// Whether a path names a descriptor or the program of the process that uses it.
-pub(super) fn is_own_link(path: &OsStr) -> bool {
+pub fn is_own_link(path: &OsStr) -> bool {
     own_link(Path::new(path)).is_some()
 }
 

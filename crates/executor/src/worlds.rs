@@ -1,0 +1,37 @@
+//! Where worlds come from: the seam to whatever makes them.
+
+use std::sync::Arc;
+
+use substrate_changes::gc::Leftover;
+use substrate_egress::gated::{Following, OnEvent};
+use substrate_policy::budget::Cells;
+use substrate_starts::ExecJudge;
+use substrate_world::backend::WorldBackend;
+
+/// Makes backends; a session has one of these, and nothing that runs commands knows which.
+pub trait Worlds: Send + Sync {
+    /// A backend whose worlds are overseen like this.
+    fn backend(&self, oversight: Oversight) -> Box<dyn WorldBackend>;
+
+    /// What its worlds left behind elsewhere than below Substrate's home.
+    fn leftovers(&self) -> Vec<Leftover>;
+}
+
+/// Who looks at what happens in a world.
+#[derive(Default)]
+pub struct Oversight {
+    /// Judges every program start, where that has a say.
+    pub judge: Option<Arc<dyn ExecJudge>>,
+    /// Hears of the network; without it worlds have none.
+    pub network: Option<Wire>,
+}
+
+/// The host's end of a world's network.
+pub struct Wire {
+    /// Told of what a gate refuses or limits, from the gate's own thread; must be quick.
+    pub on_event: OnEvent,
+    /// Where spent bytes are counted.
+    pub spent: Cells,
+    /// Finds terms that got stricter while a command runs.
+    pub following: Option<Following>,
+}
