@@ -144,8 +144,8 @@ fn receive_with(socket: BorrowedFd<'_>, flags: i32) -> io::Result<Option<Receive
         }
         let error = io::Error::last_os_error();
         match error.kind() {
-            io::ErrorKind::Interrupted => {}
-            io::ErrorKind::ConnectionReset => return Ok(None),
+            // A peer that ended with something unread is told of once, before what it had still said.
+            io::ErrorKind::Interrupted | io::ErrorKind::ConnectionReset => {}
             _ => return Err(error),
         }
     };
@@ -222,5 +222,24 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
         Err(io::Error::last_os_error())
     } else {
         Ok(pair)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn the_last_words_of_one_who_did_not_listen_are_heard() {
+        let (ours, theirs) = pair().unwrap();
+        Message::new(Kind::Start).send(ours.as_fd(), &[]).unwrap();
+        Message::new(Kind::Failed)
+            .send(theirs.as_fd(), &[])
+            .unwrap();
+        drop(theirs);
+        let heard = receive(ours.as_fd()).unwrap().unwrap();
+        assert_eq!(heard.message.kind, Kind::Failed);
+        assert!(receive(ours.as_fd()).unwrap().is_none());
     }
 }
