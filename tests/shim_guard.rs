@@ -298,6 +298,22 @@ fn observing_runs_and_records_what_would_have_been() {
 }
 
 #[test]
+fn an_isolated_tool_keeps_the_span_of_its_shim() {
+    let policy = OBSERVE.replace("  denied:", "  isolated: [\"expr *\"]\n  denied:");
+    let rig = Rig::new(&policy, &[], &["expr"]);
+    let output = rig.sh("expr 1 + 1");
+    assert_eq!(output.stdout, b"2\n", "{output:?}");
+    let done = rig.completed(1);
+    let starts = rig.sandbox.events("command_start");
+    assert_eq!((starts.len(), done.len()), (1, 1), "one command, one span");
+    assert_eq!(starts[0]["span_id"], done[0]["span_id"]);
+    for event in [&starts[0], &done[0]] {
+        assert_eq!(event["component"], "shim", "{event}");
+        assert_eq!(event["place"], "isolated", "{event}");
+    }
+}
+
+#[test]
 fn the_shim_and_the_shell_agree() {
     let policy = format!(
         "{ENFORCE}    - {{ pattern: \"/usr/bin/env -i *\", reason: \"by path\" }}\n    - \"rm -rf /\"\n    - \"chmod 777 *\"\n  ask: [\"git tag *\"]\neffects:\n  denied: [\"write:/etc/**\"]\n"

@@ -22,7 +22,7 @@ use crate::caller::Caller;
 use crate::choice::Choice;
 use crate::egress::Spent;
 use crate::error::BrokerError;
-use crate::facts::{Machine, Seen};
+use crate::facts::{Found, Machine, Seen, find_program};
 use crate::ground::{self, Ground, ProfileUse};
 use crate::home::{Home, bytes};
 use crate::moment::Moment;
@@ -126,9 +126,19 @@ pub struct Evaluation {
     pub question: Option<Question>,
     /// What a person has approved before, when that is why the answer is not to ask.
     pub approved: Vec<Grant>,
+    /// What plain names were found to mean while it was judged.
+    pub found: Found,
 }
 
 impl Evaluation {
+    /// The file that a command's name means: the one that was judged. Nothing is looked up twice.
+    pub fn program(&self, typed: &OsStr, search_path: &OsStr, cwd: &Path) -> Option<PathBuf> {
+        match self.found.get(typed.as_bytes()) {
+            Some(found) => found.clone(),
+            None => find_program(typed, search_path, cwd),
+        }
+    }
+
     /// The profiles in one line, for the span.
     pub fn profile_text(&self) -> Option<String> {
         let texts: Vec<String> = self.profiles.iter().map(ToString::to_string).collect();
@@ -556,6 +566,7 @@ impl Broker {
             profiles: ground.profiles,
             question,
             approved,
+            found: facts.take_found(),
         }
     }
 

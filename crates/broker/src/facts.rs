@@ -32,8 +32,12 @@ pub trait Seen {
 pub struct Looked {
     project: OnceCell<Option<PathBuf>>,
     programs: RefCell<HashMap<Vec<u8>, Option<Vec<u8>>>>,
+    found: RefCell<Found>,
     real: RefCell<HashMap<Vec<u8>, Option<Vec<u8>>>>,
 }
+
+/// The files that plain names were found to mean along `PATH`, links not followed.
+pub type Found = HashMap<Vec<u8>, Option<PathBuf>>;
 
 /// The machine as it is.
 pub struct Machine<'a> {
@@ -128,6 +132,13 @@ impl Variables for Machine<'_> {
     }
 }
 
+impl Machine<'_> {
+    /// What was found along `PATH` for the judgement, so that the same is started.
+    pub fn take_found(&self) -> Found {
+        self.looked.found.take()
+    }
+}
+
 impl Facts for Machine<'_> {
     fn cwd(&self) -> &[u8] {
         bytes(self.cwd)
@@ -147,9 +158,14 @@ impl Facts for Machine<'_> {
             self.search_path,
             Path::new(OsStr::from_bytes(cwd)),
         );
-        let found = found.map(|path| resolve(&path).unwrap_or(path).into_os_string().into_vec());
         // What a relative path names depends on the directory, so only plain names are remembered.
-        if !typed.contains(&b'/') {
+        let plain = !typed.contains(&b'/');
+        if plain {
+            let mut all = self.looked.found.borrow_mut();
+            all.insert(typed.to_vec(), found.clone());
+        }
+        let found = found.map(|path| resolve(&path).unwrap_or(path).into_os_string().into_vec());
+        if plain {
             self.looked
                 .programs
                 .borrow_mut()

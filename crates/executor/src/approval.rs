@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use substrate_broker::approvals::{Approved, DEFAULT_SECONDS, Question};
-use substrate_broker::{Broker, Evaluation, Lasting, Request};
+use substrate_broker::{self as broker, Broker, Evaluation, Lasting, Request, Terms};
 use substrate_changes::patch::Paint;
 use substrate_policy::Reason;
 use substrate_text::{command_line, unusual, visible};
@@ -18,6 +18,54 @@ use crate::front::{Given, Kind};
 use crate::preview::{Preview, Trial};
 use crate::session::Session;
 
+/// What a judged request may do, and what was tried of it already.
+pub struct Permit<'e> {
+    /// On which terms it runs.
+    pub terms: &'e Terms,
+    /// What was tried and approved, to be applied instead of being run.
+    pub preview: Option<Preview>,
+}
+
+/// The judgement carried out as far as it goes before anything runs: a refusal is recorded and said, a
+/// question is asked, and what an observing policy would have done is written down. `None` is a refusal.
+pub fn permit<'e>(
+    session: &Session,
+    request: &Request<'_>,
+    evaluation: &'e Evaluation,
+    span: &SpanInfo,
+    trial: Option<&Trial<'_>>,
+) -> Option<Permit<'e>> {
+    let permit = match &evaluation.answer {
+        broker::Answer::Allow(terms) => Permit {
+            terms,
+            preview: None,
+        },
+        broker::Answer::Deny(rule) => {
+            session.refuse(span, rule.as_ref(), "");
+            return None;
+        }
+        broker::Answer::Ask(terms, rule) => {
+            match put(session, request, evaluation, span, trial, &[]) {
+                Ok(preview) => Permit { terms, preview },
+                Err(why) => {
+                    session.refuse(span, rule.as_ref(), &why);
+                    return None;
+                }
+            }
+        }
+    };
+    note_remembered(session, evaluation, span);
+    if let Some((outcome, rule)) = &evaluation.would {
+        // The rule is the violation's; what runs was decided by another.
+        let violation = SpanInfo {
+            rule: rule.clone(),
+            ..span.clone()
+        };
+        session.record_or_warn(&Event::policy_violation(&violation, *outcome));
+    }
+    Some(permit)
+}
+
 /// Settles a line that a person must approve: `Ok` when it may run, else why not.
 pub fn settle(
     session: &Session,
@@ -25,19 +73,7 @@ pub fn settle(
     evaluation: &Evaluation,
     span: &SpanInfo,
 ) -> Result<(), String> {
-    settle_trying(session, request, evaluation, span, None).map(drop)
-}
-
-/// The same where the line may be tried first: what was tried and approved comes back, to be applied
-/// instead of being run.
-pub fn settle_trying(
-    session: &Session,
-    request: &Request<'_>,
-    evaluation: &Evaluation,
-    span: &SpanInfo,
-    trial: Option<&Trial<'_>>,
-) -> Result<Option<Preview>, String> {
-    put(session, request, evaluation, span, trial, &[])
+    put(session, request, evaluation, span, None, &[]).map(drop)
 }
 
 /// The same for a program that was started inside, by `parents`, the nearest first.
@@ -100,7 +136,7 @@ fn put(
 }
 
 /// Writes down that an earlier approval let a line through.
-pub fn note_remembered(session: &Session, evaluation: &Evaluation, span: &SpanInfo) {
+fn note_remembered(session: &Session, evaluation: &Evaluation, span: &SpanInfo) {
     if evaluation.approved.is_empty() {
         return;
     }

@@ -5,15 +5,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use substrate_broker::facts::find_program;
-use substrate_broker::{Answer, Evaluation, Input, Origin, Request};
+use substrate_broker::{Evaluation, Input, Origin, Request, Terms};
 use substrate_command::{is_builtin, is_keyword};
 use substrate_policy::terms::Place;
 use substrate_runtime::supervise::{self, Ending, Program};
 use substrate_sys::bounded::{self, Links};
 use substrate_sys::environment;
 use substrate_text::command_line;
-use substrate_trace::{Completion, Event, Mode, RuleRef, SpanInfo};
+use substrate_trace::{Completion, Event, Mode, SpanInfo};
 
 use crate::approval;
 use crate::contained::{self, Contained};
@@ -85,32 +84,43 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
     let evaluation = session.broker.evaluate(&request);
     session.heed_policy_changes();
     let (cmd, argv) = job.recorded();
-    let mut span = session.span(&evaluation, cmd, argv, cwd);
+    let span = session.span(&evaluation, cmd, argv, cwd);
 
-    let terms = match &evaluation.answer {
-        Answer::Allow(terms) => terms,
-        Answer::Deny(rule) => return refuse(session, &span, rule.as_ref(), ""),
-        Answer::Ask(terms, rule) => {
-            let line = match request.input {
-                Input::Line(line) => Some(line),
-                Input::Argv(_) => None,
-            };
-            let trial =
-                line.and_then(|line| Trial::of(session, line, cwd, &evaluation, &span, &[]));
-            let trial = trial.as_ref().filter(|_| matches!(job, Job::Line { .. }));
-            match approval::settle_trying(session, &request, &evaluation, &span, trial) {
-                Ok(Some(preview)) => return preview.apply(session, span),
-                Ok(None) => terms,
-                Err(why) => return refuse(session, &span, rule.as_ref(), &why),
-            }
-        }
+    let line = match request.input {
+        Input::Line(line) => Some(line),
+        Input::Argv(_) => None,
     };
-    approval::note_remembered(session, &evaluation, &span);
-    if let Some((outcome, rule)) = &evaluation.would {
-        span.rule = rule.clone();
-        session.record_or_warn(&Event::policy_violation(&span, *outcome));
+    let trial = line.and_then(|line| Trial::of(session, line, cwd, &evaluation, &span, &[]));
+    let trial = trial.as_ref().filter(|_| matches!(job, Job::Line { .. }));
+    let Some(permit) = approval::permit(session, &request, &evaluation, &span, trial) else {
+        return Ending::Exit(DENIED);
+    };
+    if let Some(preview) = permit.preview {
+        return preview.apply(session, span);
     }
-    let target = match job.target(&evaluation, session, &search_path, cwd) {
+    carry_out(
+        session,
+        job,
+        isolation,
+        cwd,
+        &evaluation,
+        permit.terms,
+        span,
+    )
+}
+
+/// Runs a job that was judged and permitted: place, run, settle, finish.
+pub fn carry_out(
+    session: &Session,
+    job: &Job,
+    isolation: Option<&Isolation>,
+    cwd: &Path,
+    evaluation: &Evaluation,
+    terms: &Terms,
+    mut span: SpanInfo,
+) -> Ending {
+    let search_path = session.search_path();
+    let target = match job.target(evaluation, session, &search_path, cwd) {
         Ok(target) => target,
         Err((status, message)) => {
             session.front.say(Kind::Failed, &message);
@@ -125,7 +135,7 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
     let before = Before::take(session, &mut span);
     if before.is_some() || terms.place != Place::Direct {
         let program = Path::new(OsStr::from_bytes(target.path.as_bytes()));
-        recording::circumstances(session, &evaluation, program, &mut span);
+        recording::circumstances(session, evaluation, program, &mut span);
     }
     let target = match terms.place {
         Place::Isolated(_) | Place::Session(_) if evaluation.policy.mode == Mode::Enforce => {
@@ -134,7 +144,7 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
         _ => target,
     };
     let (spec, isolated) = match &terms.place {
-        Place::Direct => return direct(session, &target, &evaluation, span, before),
+        Place::Direct => return direct(session, &target, evaluation, span, before),
         Place::Isolated(spec) => (spec.as_ref(), true),
         Place::Session(spec) => (spec.as_ref(), false),
     };
@@ -143,18 +153,13 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
         program: &target.path,
         argv: &target.argv,
         cwd,
-        evaluation: &evaluation,
+        evaluation,
         spec: narrowed.as_ref().unwrap_or(spec),
         isolated,
         isolation,
         descriptors: &[],
     };
     contained::run(session, &contained, span, before)
-}
-
-fn refuse(session: &Session, span: &SpanInfo, rule: Option<&RuleRef>, why: &str) -> Ending {
-    session.refuse(span, rule, why);
-    Ending::Exit(DENIED)
 }
 
 /// Runs a job on the host, as any shell would.
@@ -318,14 +323,14 @@ impl Job {
         cwd: &Path,
     ) -> Result<Target, Refusal> {
         match self {
-            Job::Argv(argv) => program(argv, search_path, cwd),
+            Job::Argv(argv) => program(evaluation, argv, search_path, cwd),
             Job::Line {
                 options,
                 parameters,
                 ..
             } if options.is_empty() && parameters.len() <= 1 => {
                 match plain_command(evaluation, session) {
-                    Some(argv) => program(&argv, search_path, cwd),
+                    Some(argv) => program(evaluation, &argv, search_path, cwd),
                     None => self.shell(),
                 }
             }
@@ -437,11 +442,16 @@ fn reads_rc_for_ssh(env: &[CString]) -> bool {
     (set("SSH_CLIENT") || set("SSH2_CLIENT")) && level.unwrap_or(0) < 1
 }
 
-fn program(argv: &[OsString], search_path: &OsStr, cwd: &Path) -> Result<Target, Refusal> {
+fn program(
+    evaluation: &Evaluation,
+    argv: &[OsString],
+    search_path: &OsStr,
+    cwd: &Path,
+) -> Result<Target, Refusal> {
     let name = argv
         .first()
         .ok_or_else(|| (2, "there is no command to run".to_owned()))?;
-    match find_program(name, search_path, cwd) {
+    match evaluation.program(name, search_path, cwd) {
         Some(path) => target(&path, argv),
         None if name.as_bytes().contains(&b'/') && Path::new(name).is_dir() => {
             Err((DENIED, format!("{}: Is a directory", name.display())))

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use substrate_broker::Evaluation;
-use substrate_broker::facts::find_program;
 use substrate_command::is_builtin;
 use substrate_policy::settings::OutputRecord;
 use substrate_runtime::inherit;
@@ -101,7 +100,7 @@ pub fn circumstances(
         let name = invocation.argv.first().and_then(|word| word.value());
         if let Some(name) = name.filter(|name| !is_builtin(name)) {
             let name = std::ffi::OsString::from_vec(name.to_vec());
-            paths.extend(find_program(&name, &search_path, &span.cwd));
+            paths.extend(evaluation.program(&name, &search_path, &span.cwd));
         }
     }
     let Some(replay) = &mut span.replay else {

@@ -243,49 +243,23 @@ impl Gate for PromptGate<'_> {
         let mut span = self
             .session
             .span(&evaluation, line, Vec::new(), submission.cwd);
-        let refused = |span: &SpanInfo, rule: Option<&substrate_trace::RuleRef>, why: &str| {
-            self.session.refuse(span, rule, why);
-            told(DENIED)
-        };
-        let terms = match &evaluation.answer {
-            Answer::Allow(terms) => terms,
-            Answer::Deny(rule) => return refused(&span, rule.as_ref(), ""),
-            Answer::Ask(terms, rule) => {
-                let names = submission.names;
-                let aliases = names.aliases.iter().map(|(name, _)| name);
-                let functions = (submission.functions)();
-                let known = preview::names(functions.iter().chain(aliases));
-                let trial = Trial::of(
-                    self.session,
-                    submission.line,
-                    submission.cwd,
-                    &evaluation,
-                    &span,
-                    &known,
-                );
+        let functions = match evaluation.answer {
+            Answer::Ask(..) => {
                 (submission.line_mode)();
-                let settled = approval::settle_trying(
-                    self.session,
-                    &request,
-                    &evaluation,
-                    &span,
-                    trial.as_ref(),
-                );
-                match settled {
-                    Ok(preview) => {
-                        self.preview = preview;
-                        terms
-                    }
-                    Err(why) => return refused(&span, rule.as_ref(), &why),
-                }
+                (submission.functions)()
             }
+            _ => Vec::new(),
         };
-        approval::note_remembered(self.session, &evaluation, &span);
-        if let Some((outcome, rule)) = &evaluation.would {
-            span.rule = rule.clone();
-            self.session
-                .record_or_warn(&Event::policy_violation(&span, *outcome));
-        }
+        let aliases = submission.names.aliases.iter().map(|(name, _)| name);
+        let known = preview::names(functions.iter().chain(aliases));
+        let (line, cwd) = (submission.line, submission.cwd);
+        let trial = Trial::of(self.session, line, cwd, &evaluation, &span, &known);
+        let permit = approval::permit(self.session, &request, &evaluation, &span, trial.as_ref());
+        let Some(permit) = permit else {
+            return told(DENIED);
+        };
+        self.preview = permit.preview;
+        let terms = permit.terms;
         // A line of builtins alone changes nothing that a snapshot would show.
         self.before = match starts_nothing(&evaluation) {
             true => None,

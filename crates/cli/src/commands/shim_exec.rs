@@ -11,7 +11,6 @@ use substrate_broker::{
 };
 use substrate_executor::approval;
 use substrate_executor::front::Kind;
-use substrate_executor::isolation::Isolation;
 use substrate_executor::oneshot::{self, DENIED, FAILED, Job};
 use substrate_executor::session::{Session, working_directory};
 use substrate_policy::terms::Place;
@@ -20,7 +19,7 @@ use substrate_shell::notice::Notices;
 use substrate_shim::{guard, record, start, tool};
 use substrate_sys::environment;
 use substrate_text::command_line;
-use substrate_trace::{Component, Event, RuleRef, SpanId, SpanInfo};
+use substrate_trace::{Component, SpanId, SpanInfo};
 
 use crate::failure::Failure;
 use crate::shell_mode::{begin, ceilings};
@@ -159,33 +158,19 @@ fn take_over(order: &Order, env: Vec<CString>, notices: Notices) -> Result<Endin
         guard::bypassed(&mut span);
         return Ok(run_direct(&session, order, span));
     }
-    Ok(match &evaluation.answer {
-        Answer::Deny(rule) => refuse(&session, &mut span, rule.as_ref(), ""),
-        Answer::Allow(terms) | Answer::Ask(terms, _) => match terms.place {
-            // This way asks for itself.
-            Place::Isolated(_) => {
-                let argv = std::iter::once(order.target.clone().into_os_string())
-                    .chain(judged.into_iter().skip(1));
-                let wishes = Isolation::default();
-                oneshot::run(&session, &Job::Argv(argv.collect()), Some(&wishes), &cwd)
-            }
-            // A shim guards a command of somebody else's shell, which lives outside every world; only
-            // what the policy isolates by name leaves that shell's side.
-            Place::Direct | Place::Session(_) => {
-                if let Answer::Ask(_, rule) = &evaluation.answer
-                    && let Err(why) = approval::settle(&session, &request, &evaluation, &span)
-                {
-                    return Ok(refuse(&session, &mut span, rule.as_ref(), &why));
-                }
-                approval::note_remembered(&session, &evaluation, &span);
-                if let Some((outcome, rule)) = &evaluation.would {
-                    let decided = std::mem::replace(&mut span.rule, rule.clone());
-                    session.record_or_warn(&Event::policy_violation(&span, *outcome));
-                    span.rule = decided;
-                }
-                run_direct(&session, order, span)
-            }
-        },
+    let Some(permit) = approval::permit(&session, &request, &evaluation, &span, None) else {
+        return Ok(Ending::Exit(DENIED));
+    };
+    Ok(match permit.terms.place {
+        Place::Isolated(_) => {
+            let argv = std::iter::once(order.target.clone().into_os_string())
+                .chain(judged.iter().skip(1).cloned());
+            let job = Job::Argv(argv.collect());
+            oneshot::carry_out(&session, &job, None, &cwd, &evaluation, permit.terms, span)
+        }
+        // A shim guards a command of somebody else's shell, which lives outside every world; only what
+        // the policy isolates by name leaves that shell's side.
+        Place::Direct | Place::Session(_) => run_direct(&session, order, span),
     })
 }
 
@@ -195,12 +180,6 @@ fn strictness(evaluation: &Evaluation) -> u8 {
         Answer::Ask(..) => 2,
         Answer::Allow(terms) => u8::from(matches!(terms.place, Place::Isolated(_))),
     }
-}
-
-fn refuse(session: &Session, span: &mut SpanInfo, rule: Option<&RuleRef>, why: &str) -> Ending {
-    span.rule = rule.cloned();
-    session.refuse(span, rule, why);
-    Ending::Exit(DENIED)
 }
 
 /// Becomes the tool.

@@ -250,7 +250,7 @@ impl Replays<'_> {
                 Some(argv) => Input::Argv(argv),
                 None => Input::Line(line.as_bytes()),
             },
-            origin: Origin::OneShot,
+            origin: Origin::Replay,
             cwd: &past.cwd,
             search_path: &search_path,
             variables: &[],
