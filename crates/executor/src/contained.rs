@@ -15,10 +15,9 @@ use substrate_changes::{diff, gc};
 use substrate_policy::terms::{Mode, OnFinish, WorldSpec};
 use substrate_runtime::supervise::Ending;
 use substrate_trace::{Completion, Event, FsDiff, Output, RateLimit, SpanInfo, WorldEvent};
-use substrate_world::backend::Beside;
-use substrate_world::backend::{ExecRequest, ExecResult, Place, Status, WorldError};
+use substrate_world::backend::{Beside, ExecRequest, ExecResult, Place, Status, Stdio, WorldError};
 
-use crate::front::{Choice, Kind};
+use crate::front::{Choice, Kind, Streams};
 use crate::isolation::Isolation;
 use crate::network::Teller;
 use crate::oneshot::{FAILED, NOT_FOUND};
@@ -88,8 +87,17 @@ pub fn run(
     }
     let backend = session.worlds.backend(oversight);
     teller.begin(&span);
-    let recording = Recording::begin(session, true);
+    let (stdio, recording) = match session.front.streams() {
+        Ok(Streams::Own) => (Stdio::Inherit, Recording::begin(session, true)),
+        Ok(Streams::Given(streams)) => (Stdio::Given(streams), Recording::default()),
+        Err(error) => {
+            let text = format!("there are no streams for the command: {error}");
+            session.front.say(Kind::Failed, &text);
+            return Ending::Exit(FAILED);
+        }
+    };
     let mut request = request(session, job, &span);
+    request.stdio = stdio;
     let mut recorded = None;
     let mut begin = || *recorded.get_or_insert_with(|| session.record_start(&span));
     request.tap = recording.tap();

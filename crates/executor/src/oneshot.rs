@@ -1,8 +1,11 @@
 //! The path of a line that is run once: `-c`, a script, `run -- ARGV`.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 
 use substrate_broker::{Evaluation, Input, Origin, Request, Terms};
@@ -12,11 +15,11 @@ use substrate_runtime::supervise::{self, Ending, Program};
 use substrate_sys::bounded::{self, Links};
 use substrate_sys::environment;
 use substrate_text::command_line;
-use substrate_trace::{Completion, Event, Mode, SpanInfo};
+use substrate_trace::{Completion, Event, Mode, Output, SpanInfo};
 
 use crate::approval;
 use crate::contained::{self, Contained};
-use crate::front::Kind;
+use crate::front::{Kind, Streams};
 use crate::isolation::Isolation;
 use crate::preview::Trial;
 use crate::recording::{self, Recording};
@@ -175,18 +178,22 @@ fn direct(
         return Ending::Exit(FAILED);
     }
     let env = session.child_env(&span);
-    let recording = Recording::begin(session, false);
     let started = Instant::now();
-    let result = supervise::run(
-        &Program {
-            path: &target.path,
-            argv: &target.argv,
-            env: &env,
-        },
-        |_| (),
-    );
+    let (result, output) = match session.front.streams() {
+        Ok(Streams::Own) => {
+            let recording = Recording::begin(session, false);
+            let program = Program {
+                path: &target.path,
+                argv: &target.argv,
+                env: &env,
+            };
+            let result = supervise::run(&program, |_| ());
+            (result, recording.finish(session))
+        }
+        Ok(Streams::Given(streams)) => (on_streams(target, &env, &span.cwd, streams), Output::Off),
+        Err(error) => (Err(error), Output::Off),
+    };
     let duration = started.elapsed();
-    let output = recording.finish(session);
     let ending = match result {
         Ok(ending) => ending,
         Err(error) => {
@@ -209,6 +216,32 @@ fn direct(
     record_builtins(session, evaluation, &span, &span.cwd);
     session.record_or_warn(&Event::command_complete(&span, &done));
     ending
+}
+
+/// Runs a program on streams that are not this process's.
+fn on_streams(
+    target: &Target,
+    env: &[CString],
+    cwd: &Path,
+    [stdin, stdout, stderr]: [OwnedFd; 3],
+) -> std::io::Result<Ending> {
+    let os = |text: &CString| OsString::from_vec(text.as_bytes().to_vec());
+    let mut argv = target.argv.iter().map(os);
+    let mut command = Command::new(os(&target.path));
+    command
+        .arg0(argv.next().unwrap_or_default())
+        .args(argv)
+        .env_clear()
+        .envs(contained::variables(env))
+        .current_dir(cwd)
+        .stdin(stdin)
+        .stdout(stdout)
+        .stderr(stderr);
+    let status = command.status()?;
+    Ok(match status.signal() {
+        Some(signal) => Ending::Signal(signal),
+        None => Ending::Exit(status.code().unwrap_or(FAILED)),
+    })
 }
 
 /// Builtins change the shell, not the machine; each leaves a span of its own under the line's.

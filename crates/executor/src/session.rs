@@ -13,11 +13,11 @@ use substrate_policy::settings::OutputRecord;
 use substrate_sys::environment;
 use substrate_trace::{
     Component, Environment, Event, Key, Mode, Outcome, PARENT_SPAN_VAR, ParentSpan, PolicyReload,
-    Redactor, ReplayContext, Retention, RuleRef, SessionId, SpanId, SpanInfo, Verdict, Writer,
-    denial,
+    Redactor, ReplayContext, Retention, RuleRef, SessionId, SpanId, SpanInfo, Stdin, Verdict,
+    Writer, denial,
 };
 
-use crate::front::{Front, Kind};
+use crate::front::{Front, Kind, Streams};
 use crate::guarded::StartJudge;
 use crate::worlds::Worlds;
 
@@ -203,7 +203,10 @@ impl Session {
             cwd: cwd.to_owned(),
             policy_id: evaluation.policy.id.clone(),
             policy_hash: Some(evaluation.policy.sha256.clone()),
-            stdin: crate::recording::stdin_kind(),
+            stdin: match self.front.streams() {
+                Ok(Streams::Own) => crate::recording::stdin_kind(),
+                _ => Stdin::Unknown,
+            },
             ..ReplayContext::default()
         }
     }
