@@ -279,6 +279,8 @@ os._exit(0)
 "#;
     let ways = [
         ("forbidden", "./innocent x; true"),
+        // Read-only in this world, and yet made in another.
+        ("forbidden", "./.envrc x; true"),
         ("i", "ln -s forbidden i; ./innocent x; true"),
         ("i", "ln -s /bin/true i; python3 flip.py"),
     ];
@@ -298,6 +300,7 @@ os._exit(0)
                     rig.compile_with(&bare, "bare.c", "forbidden");
                     common::script(&rig.path("innocent"), "");
                     fs::write(rig.path("innocent"), stub(starter)).unwrap();
+                    fs::copy(rig.path("innocent"), rig.path(".envrc")).unwrap();
                     fs::write(rig.path("flip.py"), flip).unwrap();
                     let output = rig.run(line);
                     // Another user may not open this pipe again, so nothing is said there.

@@ -5,15 +5,13 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use substrate_starts::{Image, Program, same_content};
 use substrate_sys::bounded::{self, Links};
 
 /// Programs that run others within themselves, so that no further start would show what runs.
 const LAUNCHERS: [&str; 3] = ["busybox", "toybox", "coreutils"];
-/// Where the system's programs and loaders are; nobody copies anything there from inside.
-const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32"];
 /// Where loaders are, which run the program that their arguments name.
 const LOADERS: [&str; 3] = ["/lib64", "/lib", "/usr/lib"];
 /// Longest file that is compared byte by byte.
@@ -24,14 +22,6 @@ const LONGEST: u64 = 64 << 20;
 pub struct Copies {
     by_build_id: HashMap<Vec<u8>, Vec<OsString>>,
     by_size: HashMap<u64, Vec<(PathBuf, OsString)>>,
-}
-
-/// Whether a file lies where only the system puts programs.
-pub fn is_of_the_system(path: &Path) -> bool {
-    let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
-    SYSTEM.iter().any(|root| path.starts_with(root))
-        && !path.starts_with("/usr/local")
-        && path.components().all(plain)
 }
 
 /// Whether a file is a dynamic loader, by its name.
@@ -132,14 +122,5 @@ mod tests {
         for name in ["ld", "ld-linux", "libc.so.6", "ldd"] {
             assert!(!is_loader(OsStr::new(name)), "{name}");
         }
-    }
-
-    #[test]
-    fn the_system_is_where_packages_put_things() {
-        assert!(is_of_the_system(Path::new("/usr/bin/rm")));
-        assert!(!is_of_the_system(Path::new("/usr/local/bin/rm")));
-        assert!(!is_of_the_system(Path::new("/home/u/rm")));
-        assert!(!is_of_the_system(Path::new("/usr/../home/u/rm")));
-        assert!(!is_of_the_system(Path::new("/memfd:x (deleted)")));
     }
 }

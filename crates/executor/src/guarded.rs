@@ -17,6 +17,7 @@ use substrate_broker::ground::Use;
 use substrate_broker::{Answer, Broker, Evaluation, Input, Origin, Request, Start};
 use substrate_command::{Cwd, Word};
 use substrate_policy::settings::ExecRecord;
+use substrate_starts::look::is_of_the_system;
 use substrate_starts::{ExecJudge, ExecVerdict, Loaded, Program, ProgramStart, View};
 use substrate_sys::process_info;
 use substrate_sys::real_path::real_path;
@@ -27,7 +28,7 @@ use substrate_trace::{
 };
 
 use crate::approval;
-use crate::copies::{self, Copies};
+use crate::copies::Copies;
 use crate::front::{Front, Kind};
 use crate::session::Session;
 
@@ -313,7 +314,7 @@ impl StartJudge {
         }
         // A link that the system itself has put there, as `sh`, means what it says.
         if let Some(program) = &start.program
-            && !(copies::is_of_the_system(&start.named) && copies::is_of_the_system(&program.path))
+            && !(is_of_the_system(&start.named) && is_of_the_system(&program.path))
         {
             all.extend(self.faces(program, &start.argv));
         }
@@ -344,7 +345,7 @@ impl StartJudge {
     /// The names of a file: its own, and those of what it is a copy of.
     fn faces(&self, program: &Program, argv: &[OsString]) -> Vec<Vec<OsString>> {
         let mut names: Vec<&OsStr> = program.path.file_name().into_iter().collect();
-        if !copies::is_of_the_system(&program.path) {
+        if !is_of_the_system(&program.path) {
             names.extend(self.copies().names(program));
         }
         names.iter().map(|name| renamed(name, argv)).collect()

@@ -5,14 +5,14 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use substrate_sys::memory::{self, ReadError};
 use substrate_sys::notify::{Call, CallKind};
 use substrate_sys::openat2::{self, Links};
-use substrate_sys::{at, flags, mount};
+use substrate_sys::{at, flags, identity, mount};
 
 use crate::image::{self, Image, Images};
 
@@ -42,6 +42,8 @@ pub struct Program {
     pub image: Arc<Image>,
     /// Its device and inode.
     pub identity: (u64, u64),
+    /// This user cannot change it.
+    of_others: bool,
     handle: OwnedFd,
 }
 
@@ -51,10 +53,11 @@ impl Program {
         image::reopen(&self.handle)
     }
 
-    /// Whether it lies where its world can only read, so that nobody inside can change it or put
-    /// another in its place.
-    fn is_read_only(&self) -> bool {
+    /// Whether it lies where its world can only read and no other world of this user writes, so that
+    /// nobody inside one could have made it, can change it or put another in its place.
+    fn is_out_of_reach(&self) -> bool {
         mount::is_read_only(self.handle.as_fd()).unwrap_or(false)
+            && (is_of_the_system(&self.path) || self.of_others)
     }
 
     /// With `compared`, what a process runs in the end is compared with this.
@@ -80,6 +83,7 @@ impl Program {
             path,
             image,
             identity: (stat.dev, stat.ino),
+            of_others: is_of_others(&stat),
             handle,
         })
     }
@@ -97,6 +101,23 @@ impl Program {
     pub fn running(process: i32, images: &Images) -> io::Result<Program> {
         Program::of(open_handle(&format!("/proc/{process}/exe"))?, images, false)
     }
+}
+
+/// Where packages put programs and loaders; nobody copies anything there from inside a world.
+const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32"];
+
+/// Whether a file lies where only the system puts programs.
+pub fn is_of_the_system(path: &Path) -> bool {
+    let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
+    SYSTEM.iter().any(|root| path.starts_with(root))
+        && !path.starts_with("/usr/local")
+        && path.components().all(plain)
+}
+
+/// Whether this user cannot change a file or directory. What is read-only in one world of his may be
+/// written in another, or have been.
+fn is_of_others(stat: &at::Stat) -> bool {
+    stat.uid != identity::effective_user_id() && stat.mode & 0o022 == 0
 }
 
 /// What a dynamic loader is told to run in its own place.
@@ -355,7 +376,7 @@ impl Finder<'_> {
 
     /// Whether nobody inside can change a file or put another in its place.
     fn is_fixed(&self, program: &Program) -> bool {
-        !self.roots_change && program.is_read_only()
+        !self.roots_change && program.is_out_of_reach()
     }
 
     fn is_loader_of_the_system(&self, program: &Program) -> bool {
@@ -441,10 +462,19 @@ impl Finder<'_> {
     /// be shared with another process, which can go elsewhere.
     fn means_one_file(&self, path: &Path) -> bool {
         let root = self.view.root.as_fd();
-        let open = || openat2::in_root(root, path.as_os_str(), Links::FollowOnMount);
-        !self.roots_change
-            && path.is_absolute()
-            && open().is_ok_and(|file| mount::is_read_only(file.as_fd()).unwrap_or(false))
+        let open = |path: &Path| openat2::in_root(root, path.as_os_str(), Links::FollowOnMount);
+        let Some(file) = open(path).ok().filter(|_| path.is_absolute()) else {
+            return false;
+        };
+        let Ok(real) = path_of(&file) else {
+            return false;
+        };
+        let of_others = |path: &Path| {
+            open(path).is_ok_and(|file| at::stat(&file, "").is_ok_and(|stat| is_of_others(&stat)))
+        };
+        let kept = is_of_the_system(path) && is_of_the_system(&real)
+            || path.ancestors().chain(real.ancestors()).all(of_others);
+        !self.roots_change && kept && mount::is_read_only(file.as_fd()).unwrap_or(false)
     }
 
     fn of_process(&self, what: &str) -> Found {
@@ -509,6 +539,10 @@ fn loaded_words(argv: &[OsString]) -> Option<(&[OsString], bool)> {
     loop {
         let word = argv.get(at)?.as_bytes();
         looks |= LOADER_LOOKS.contains(&word);
+        if word == b"--" {
+            // That of musl takes what follows for the program, whatever it looks like.
+            return Some((argv.get(at + 1..)?, looks));
+        }
         if LOADER_VALUES.contains(&word) {
             at += 2;
         } else if word.starts_with(b"--") {
@@ -652,6 +686,15 @@ mod tests {
     }
 
     #[test]
+    fn the_system_is_where_packages_put_things() {
+        assert!(is_of_the_system(Path::new("/usr/bin/rm")));
+        assert!(!is_of_the_system(Path::new("/usr/local/bin/rm")));
+        assert!(!is_of_the_system(Path::new("/home/u/rm")));
+        assert!(!is_of_the_system(Path::new("/usr/../home/u/rm")));
+        assert!(!is_of_the_system(Path::new("/memfd:x (deleted)")));
+    }
+
+    #[test]
     fn the_program_of_a_loader_comes_after_its_options() {
         let words = |line: &str| {
             let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
@@ -668,6 +711,7 @@ mod tests {
         assert_eq!(words("ld.so --verify /bin/rm"), looked("/bin/rm"));
         assert_eq!(words("ld.so --list --argv0 x ./a"), looked("./a"));
         assert_eq!(words("ld.so --list"), None);
+        assert_eq!(words("ld.so -- --list x"), Some(("--list x".into(), false)));
         assert_eq!(words("ld.so --preload"), None);
     }
 }
