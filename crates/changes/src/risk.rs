@@ -448,6 +448,9 @@ pub(crate) fn runs_later(path: &Path, change: &Change, contents: &dyn Contents) 
     {
         reasons.push(reason);
     }
+    if is_index(path) && new.kind == NodeKind::File && index_reaches_git(new.size, contents) {
+        reasons.push(RunsLater::GitConfig);
+    }
     if path.file_name() == Some(OsStr::new("package.json"))
         && !path.iter().any(|part| part == "node_modules")
         && new.kind == NodeKind::File
@@ -540,8 +543,44 @@ fn inside_git(path: &Path, new: &Entry) -> Option<RunsLater> {
             return Some(reason);
         }
     }
-    let begins = !inside && path.file_name() == Some(OsStr::new("HEAD"));
-    begins.then_some(RunsLater::GitConfig)
+    if inside {
+        // What it leads to would count by its own name, and git takes it for this one.
+        return (new.kind == NodeKind::Symlink).then_some(RunsLater::GitInside);
+    }
+    match path.file_name() == Some(OsStr::new("HEAD")) {
+        true => Some(RunsLater::GitConfig),
+        false => in_bare_git(path),
+    }
+}
+
+/// The same for a repository under another name, which the host has already.
+fn in_bare_git(path: &Path) -> Option<RunsLater> {
+    let name = path.file_name()?;
+    let decides = GIT_NEVER.iter().any(|never| fits(never, name))
+        || path.iter().any(|part| fits("hooks", part));
+    let has = |dir: &Path, name: &str| dir.join(name).symlink_metadata().is_ok();
+    let is_repository = |dir: &&Path| has(dir, "HEAD") && has(dir, "objects");
+    let mut above = path.ancestors().skip(1).filter(|_| decides);
+    let below = path.strip_prefix(above.find(is_repository)?).ok()?;
+    below_git(&below.iter().collect::<Vec<_>>())
+}
+
+/// Whether a file may be the index of a repository, by its path.
+fn is_index(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    let names = ["index", "index.lock", "sharedindex.*"];
+    names.iter().any(|known| fits(known, name)) && path.iter().any(|part| fits(".git", part))
+}
+
+/// Whether an index names files of a repository itself: git checks out whatever its index names, hooks
+/// and configuration too. The fourth form of an index does not write names out.
+fn index_reaches_git(size: u64, contents: &dyn Contents) -> bool {
+    let Some(text) = contents.read().1.filter(|text| text.len() as u64 >= size) else {
+        return true;
+    };
+    let written_out = matches!(text.get(4..8), Some([0, 0, 0, 2 | 3]));
+    let names = |part: &[u8]| part.eq_ignore_ascii_case(b".git/");
+    text.starts_with(b"DIRC") && (!written_out || text.windows(5).any(names))
 }
 
 /// What a path below the directory of a repository is for, unless git writes it in its daily work.
@@ -671,7 +710,6 @@ mod tests {
             ("/p/.git/refs/heads/hooks/x", None),
             ("/p/.git/logs/HEAD", None),
             ("/p/.git/HEAD", None),
-            ("/p/.git/index.lock", None),
             ("/p/.git/config.lock", Some(GitInside)),
             ("/p/.git/ORIG_HEAD", None),
             ("/p/.git/COMMIT_EDITMSG", None),
@@ -683,7 +721,6 @@ mod tests {
             ("/p/.git/modules/lib/sub/objects/a", None),
             ("/p/.git/modules/lib/sub/config", Some(GitConfig)),
             ("/p/.git/modules/lib/sub/other", Some(GitInside)),
-            ("/p/.git/worktrees/w/index", None),
             ("/p/.git/worktrees/w/commondir", Some(GitConfig)),
             ("/p/.git/worktrees/w/gitdir", Some(GitConfig)),
             ("/p/.git/objects/.git/config", Some(GitConfig)),
@@ -775,10 +812,51 @@ mod tests {
             "/p/.git",
             "/p/.git/hooks",
             "/p/.git/info",
+            "/p/.git/rebase-merge",
+            "/p/.git/objects",
         ] {
             assert_ne!(runs_later(Path::new(path), &link, &NONE), [], "{path}");
         }
         assert_eq!(runs_later(Path::new("/p/docs"), &link, &NONE), []);
+    }
+
+    #[test]
+    fn an_index_that_names_files_of_its_repository_counts() {
+        let made = change(ChangeKind::Modified, Some(0o644), Some(0o644));
+        let flags = |path, text| runs_later(Path::new(path), &made, &Text(None, text, false));
+        let config = [RunsLater::GitConfig];
+        let plain = Some("DIRC\0\0\0\x02\0\0\0\x01...src/main.rs\0.gitignore\0");
+        for path in [
+            "/p/.git/index",
+            "/p/.git/worktrees/w/index",
+            "/p/.git/index.lock",
+        ] {
+            assert_eq!(flags(path, plain), [], "{path}");
+            for text in [
+                None,
+                Some("DIRC\0\0\0\x02\0\0\0\x01...\x18.git/hooks/post-checkout\0"),
+                Some("DIRC\0\0\0\x03\0\0\0\x01...\x0b.GIT/config\0"),
+                Some("DIRC\0\0\0\x04\0\0\0\x01...src/main.rs\0"),
+            ] {
+                assert_eq!(flags(path, text), config, "{path} {text:?}");
+            }
+        }
+        assert_eq!(flags("/p/docs/index", None), []);
+    }
+
+    #[test]
+    fn a_repository_under_another_name_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let bare = dir.path().join("bare");
+        std::fs::create_dir_all(bare.join("objects")).unwrap();
+        let made = change(ChangeKind::Created, None, Some(0o644));
+        let flags = |name: &str| runs_later(&bare.join(name), &made, &NONE);
+        assert_eq!(flags("config"), []);
+        std::fs::write(bare.join("HEAD"), "").unwrap();
+        assert_eq!(flags("config"), [RunsLater::GitConfig]);
+        assert_eq!(flags("worktrees/w/commondir"), [RunsLater::GitConfig]);
+        assert_eq!(flags("hooks/update"), [RunsLater::GitHook]);
+        assert_eq!(flags("refs/heads/x"), []);
     }
 
     /// Both lists are about the same thing; what nobody has to start is in both.
