@@ -44,8 +44,11 @@ impl Ground {
     /// What strangers may have written under these terms.
     pub fn of(spec: &WorldSpec) -> Ground {
         let paths = spec.project.iter().chain(&spec.write);
+        let named = spec.write.iter().chain(&spec.read).chain(&spec.share);
+        let others = named.chain(&spec.sockets);
+        let others = others.flat_map(|path| work_trees(path, &spec.home));
         Ground {
-            zones: paths.flat_map(real_path).collect(),
+            zones: paths.flat_map(real_path).chain(others).collect(),
         }
     }
 
@@ -64,6 +67,18 @@ impl Ground {
         }
         Ok(to)
     }
+}
+
+/// The work trees that a path leads through: each may be the project of another session. The home is
+/// never a project.
+fn work_trees(path: &Path, home: &Path) -> Vec<PathBuf> {
+    const MARKS: [&str; 4] = [".git", ".hg", ".jj", ".svn"];
+    let is_tree = |dir: &&Path| {
+        let marked = |mark: &str| fs::symlink_metadata(dir.join(mark)).is_ok();
+        !home.starts_with(dir) && MARKS.iter().any(|mark| marked(mark))
+    };
+    let trees = path.ancestors().filter(is_tree);
+    trees.flat_map(real_path).collect()
 }
 
 /// Follows a path one name at a time: where it ends, and every link on the way. One walk gives both,
@@ -112,6 +127,19 @@ fn backwards(path: &Path) -> Vec<OsString> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_path_through_another_work_tree_is_on_strangers_ground() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = real_path(dir.path()).unwrap();
+        for path in [".git", "other/.git", "other/deep/er", "plain"] {
+            fs::create_dir_all(home.join(path)).unwrap();
+        }
+        let trees = |path: &str| work_trees(&home.join(path), &home);
+        assert_eq!(trees("other/deep/er"), [home.join("other")]);
+        assert_eq!(trees("other/gone"), [home.join("other")]);
+        assert_eq!(trees("plain"), [] as [PathBuf; 0]);
+    }
 
     #[test]
     fn links_of_strangers_stay_where_they_were_made() {
