@@ -440,7 +440,9 @@ pub(crate) trait Contents {
 /// Why a change can run later, most telling first; `path` is the absolute host path.
 pub(crate) fn runs_later(path: &Path, change: &Change, contents: &dyn Contents) -> Vec<RunsLater> {
     let Some(new) = change.new.filter(|_| change.kind != ChangeKind::Deleted) else {
-        return Vec::new();
+        // Without it, less is refused in this directory.
+        let profile = path.file_name() == Some(OsStr::new(".substrate-profile"));
+        return Vec::from_iter(profile.then_some(RunsLater::SubstrateProfile));
     };
     let mut reasons = Vec::new();
     if matches!(new.kind, NodeKind::File | NodeKind::Symlink)
@@ -778,6 +780,8 @@ mod tests {
         }
         let deleted = change(ChangeKind::Deleted, Some(0o755), None);
         assert_eq!(runs_later(Path::new("/p/.envrc"), &deleted, &NONE), []);
+        let profile = runs_later(Path::new("/p/.substrate-profile"), &deleted, &NONE);
+        assert_eq!(profile, [SubstrateProfile]);
     }
 
     #[test]
