@@ -115,6 +115,8 @@ printf '%s\n' 'Port 2222' 'ListenAddress 127.0.0.1' 'HostKey /run/k/host' 'PidFi
 printf '%s\n' 'Host m' 'HostName 127.0.0.1' 'Port 2222' 'User ann' 'IdentityFile /run/k/id' \
   'StrictHostKeyChecking no' 'UserKnownHostsFile /dev/null' 'LogLevel ERROR' > /run/k/config
 /usr/sbin/sshd -f /run/k/sshd_config -E /run/k/log
+# It goes into the background before it listens.
+for try in $(seq 100); do [ -n "$(ssh-keyscan -p 2222 127.0.0.1 2>/dev/null)" ] && break; sleep 0.1; done
 S="ssh -F /run/k/config m"
 export GIT_SSH_COMMAND="ssh -F /run/k/config" GIT_CONFIG_GLOBAL=/dev/null
 head -c 3000000 /dev/urandom > /run/k/blob

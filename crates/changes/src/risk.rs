@@ -155,6 +155,18 @@ const BY_NAME: &[(RunsLater, &[&str])] = &[
     (
         RunsLater::BuildFile,
         &[
+            "Cargo.toml",
+            "go.work",
+            "mix.exs",
+            "build.sbt",
+            "Procfile",
+            "Tiltfile",
+            ".pylintrc",
+            ".mocharc*",
+            "playwright.config.*",
+            "cypress.config.*",
+            "karma.conf.*",
+            "nodemon.json",
             "Makefile*",
             "GNUmakefile",
             "*.mk",
@@ -227,6 +239,11 @@ const BY_NAME: &[(RunsLater, &[&str])] = &[
     (
         RunsLater::ShellStartup,
         &[
+            ".pdbrc",
+            ".Rprofile",
+            ".irbrc",
+            ".pryrc",
+            ".psqlrc",
             ".bashrc",
             ".bash_profile",
             ".bash_login",
@@ -426,6 +443,7 @@ const GIT_NEVER: &[&str] = &[
     "git-rebase-todo",
     "strategy",
     "strategy_opts",
+    "opts",
     "alternates",
 ];
 
