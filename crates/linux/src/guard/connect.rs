@@ -23,6 +23,8 @@ use crate::mountinfo;
 use substrate_starts::look::{self, View};
 
 /// Longest address that the kernel takes.
+/// How often a socket is looked for before it is nobody's.
+const LOOKS: usize = 3;
 const LONGEST: u64 = 128;
 /// Most connections that wait for the other side at once.
 const MOST_WAITING: usize = 64;
@@ -67,10 +69,15 @@ impl Sockets {
     }
 
     fn are_the_worlds(&self, file: Bound) -> bool {
+        if self.before.contains(&file) {
+            return false;
+        }
         // One question at a time: answers have no addressee but the socket.
         let diag = self.diag.lock().unwrap_or_else(PoisonError::into_inner);
-        let listening = unix_sockets::listening(diag.as_fd()).unwrap_or_default();
-        listening.contains(&file) && !self.before.contains(&file)
+        // Others come and go while the kernel lists them, and it may then leave one out.
+        (0..LOOKS).any(|_| {
+            unix_sockets::listening(diag.as_fd()).is_ok_and(|listening| listening.contains(&file))
+        })
     }
 }
 
