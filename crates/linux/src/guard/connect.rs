@@ -22,9 +22,9 @@ use super::{Shared, say};
 use crate::mountinfo;
 use substrate_starts::look::{self, View};
 
-/// Longest address that the kernel takes.
 /// How often a socket is looked for before it is nobody's.
 const LOOKS: usize = 3;
+/// Longest address that the kernel takes.
 const LONGEST: u64 = 128;
 /// Most connections that wait for the other side at once.
 const MOST_WAITING: usize = 64;
