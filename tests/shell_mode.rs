@@ -83,6 +83,15 @@ fn arguments_are_those_of_bash() {
         &["-c", "# only a comment"],
         &["-O", "extglob", "-c", "echo !(x)"],
         &["--norc", "--noprofile", "-c", "echo $-"],
+        &["+c", "echo plus"],
+        &["-c", "+", "echo after a plus"],
+        &["-c", "-", "echo after a dash"],
+        &["-norc", "-c", "echo one dash"],
+        &["-o"],
+        &["+O"],
+        &["--debugger", "-c", "echo debugged"],
+        &["--dump-strings", "-c", "echo $\"translated\""],
+        &["-i", "+i", "-c", "case $- in *i*) echo interactive;; esac"],
     ] {
         let ours = sandbox.run(arguments);
         let mut bash = std::process::Command::new("bash");
@@ -100,6 +109,104 @@ fn arguments_are_those_of_bash() {
             "{arguments:?}"
         );
     }
+}
+
+const DENY_PRINTF: &str = "mode: enforce\nworld: { enabled: \"off\" }\nfs: { write: [\"/**\"], protect: [] }\ncommands:\n  denied:\n    - { pattern: \"printf *\" }\n";
+
+/// Words that an argument vector may consist of; those that print say which of them ran.
+const ARGUMENTS: &[&[&str]] = &[
+    &["-c"],
+    &["-c"],
+    &["+c"],
+    &["-ec"],
+    &["-e"],
+    &["+e"],
+    &["-u"],
+    &["-O", "extglob"],
+    &["+o", "nounset"],
+    &["-o", "pipefail"],
+    &["-oc", "pipefail"],
+    &["-s"],
+    &["--norc"],
+    &["-noprofile"],
+    &["--posix"],
+    &["--"],
+    &["--"],
+    &["-"],
+    &["+"],
+    &["-o"],
+    &["printf 'ran one %s %s' \"$0\" $#"],
+    &["printf 'ran two %s %s' \"$0\" $#"],
+    &["printf 'ran three %s %s' \"$0\" $#"],
+    &["name"],
+];
+
+#[test]
+fn what_is_judged_is_what_bash_would_run() {
+    let open = Sandbox::new();
+    let denying = Sandbox::with_policy(DENY_PRINTF);
+    let marker = |output: &[u8]| {
+        let text = String::from_utf8_lossy(output).into_owned();
+        text.find("ran ").map(|at| text[at..].to_owned())
+    };
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % below as u64).unwrap()
+    };
+    let mut vectors: Vec<Vec<&str>> = vec![
+        vec!["-c", "--", "--", "printf 'ran one'", "a"],
+        vec!["-c", "+", "printf 'ran one'"],
+        vec!["-c", "--", "-", "printf 'ran one'"],
+        vec!["-c", "--", "-x", "printf 'ran one'"],
+    ];
+    for _ in 0..150 {
+        let mut vector = if next(3) > 0 { vec!["-c"] } else { Vec::new() };
+        for _ in 0..next(6) + 1 {
+            vector.extend(ARGUMENTS[next(ARGUMENTS.len())]);
+        }
+        vectors.push(vector);
+    }
+    let mut ran = 0;
+    for vector in &vectors {
+        let mut bash = std::process::Command::new("bash");
+        open.prepare(&mut bash);
+        let theirs = bash.args(vector).output().unwrap();
+        // Where bash refuses long options, those after others, they are taken here.
+        if theirs.status.code() != Some(2) {
+            let ours = open.run(vector);
+            assert_eq!(marker(&ours.stdout), marker(&theirs.stdout), "{vector:?}");
+            assert_eq!(ours.status.success(), theirs.status.success(), "{vector:?}");
+        }
+        ran += usize::from(marker(&theirs.stdout).is_some());
+        let denied = denying.run(vector);
+        assert_eq!(marker(&denied.stdout), None, "{vector:?} ran unjudged");
+    }
+    assert!(ran > 20, "only {ran} vectors ran anything");
+}
+
+#[test]
+fn a_program_that_only_a_shell_can_run_is_run_as_bash_runs_it() {
+    let sandbox = Sandbox::new();
+    script(&sandbox.project().join("bare"), "echo \"bare $1\"\n");
+    let output = sandbox.run(["-c", "./bare word"]);
+    assert_eq!(output.stdout, b"bare word\n", "{output:?}");
+    let long = format!("/{}", "a".repeat(300));
+    assert_eq!(sandbox.run(["-c", &long]).status.code(), Some(126));
+}
+
+#[test]
+fn interactive_without_a_terminal_is_what_bash_makes_of_it() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.project().join("flags.sh");
+    std::fs::write(&path, "case $- in *i*) echo interactive;; esac\n").unwrap();
+    let output = sandbox.run(["-i".as_ref(), path.as_os_str()]);
+    assert_eq!(output.stdout, b"interactive\n", "{output:?}");
+    let input = std::fs::File::open(&path).unwrap();
+    let output = sandbox.substrate().arg("-i").stdin(input).output().unwrap();
+    assert_eq!(output.stdout, b"interactive\n", "{output:?}");
 }
 
 #[test]

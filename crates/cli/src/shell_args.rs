@@ -17,6 +17,8 @@ pub struct ShellArgs {
     pub stdin: bool,
     /// Options that bash gets as they are.
     pub options: Vec<OsString>,
+    /// `-o` or `-O` as the last word: bash lists its settings, then goes on.
+    pub listing: Option<Listing>,
     /// Line or script, and parameters.
     pub operands: Vec<OsString>,
     /// `--policy`.
@@ -44,6 +46,42 @@ pub enum About {
     Version,
 }
 
+/// Settings that bash is asked to list.
+#[derive(Debug, PartialEq, Eq, Clone)]
+pub struct Listing {
+    /// The option as bash gets it.
+    pub option: &'static str,
+    /// The command that prints the same.
+    pub command: &'static str,
+}
+
+impl Listing {
+    fn of(sign: char, letter: u8) -> Self {
+        let (option, command) = match (sign, letter) {
+            ('-', b'o') => ("-o", "set -o"),
+            (_, b'o') => ("+o", "set +o"),
+            ('-', _) => ("-O", "shopt"),
+            (..) => ("+O", "shopt -p"),
+        };
+        Self { option, command }
+    }
+}
+
+/// Long options that bash gets as they are.
+const PASSED_ON: &[&str] = &[
+    "debug",
+    "debugger",
+    "dump-po-strings",
+    "dump-strings",
+    "noediting",
+    "noprofile",
+    "norc",
+    "posix",
+    "pretty-print",
+    "restricted",
+    "verbose",
+];
+
 /// The letters that bash's `set` knows; they are passed on.
 const SET_LETTERS: &[u8] = b"abefhkmnprtuvxBCEHPTD";
 
@@ -65,6 +103,8 @@ pub fn parse(arguments: &[OsString]) -> Result<ShellArgs, String> {
         return Ok(args);
     }
     let mut rest = arguments.iter().skip(1);
+    // In front of everything else, bash takes its long options with one dash as well.
+    let mut long_only = true;
     while let Some(argument) = rest.next() {
         let bytes = argument.as_bytes();
         if bytes == b"--" || bytes == b"-" {
@@ -72,7 +112,10 @@ pub fn parse(arguments: &[OsString]) -> Result<ShellArgs, String> {
         }
         if let Some(name) = bytes.strip_prefix(b"--") {
             args.long(name, &mut rest)?;
-        } else if bytes.len() > 1 && (bytes[0] == b'-' || bytes[0] == b'+') {
+        } else if long_only && bytes.strip_prefix(b"-").is_some_and(is_bash_long) {
+            args.long(&bytes[1..], &mut rest)?;
+        } else if matches!(bytes.first(), Some(b'-' | b'+')) {
+            long_only = false;
             args.short(argument, &mut rest)?;
         } else {
             args.operands.push(argument.clone());
@@ -84,6 +127,14 @@ pub fn parse(arguments: &[OsString]) -> Result<ShellArgs, String> {
         return Err("-c: option requires an argument".to_owned());
     }
     Ok(args)
+}
+
+/// Whether bash has a long option of this name.
+fn is_bash_long(name: &[u8]) -> bool {
+    matches!(
+        name,
+        b"help" | b"version" | b"login" | b"rcfile" | b"init-file"
+    ) || PASSED_ON.iter().any(|known| known.as_bytes() == name)
 }
 
 impl ShellArgs {
@@ -121,7 +172,7 @@ impl ShellArgs {
             b"login" => self.login = true,
             b"help" => self.about = Some(About::Help),
             b"version" => self.about = Some(About::Version),
-            b"norc" | b"noprofile" | b"posix" | b"restricted" | b"verbose" | b"noediting" => {
+            _ if PASSED_ON.contains(&shown.as_str()) => {
                 self.options.push(OsString::from(format!("--{shown}")));
             }
             _ => return Err(format!("--{shown}: invalid option")),
@@ -138,18 +189,21 @@ impl ShellArgs {
         let sign = char::from(bytes[0]);
         for letter in &bytes[1..] {
             match letter {
-                b'c' if sign == '-' => self.command = true,
-                b'l' if sign == '-' => self.login = true,
-                b'i' if sign == '-' => self.interactive = true,
-                b's' if sign == '-' => self.stdin = true,
-                b'o' | b'O' => {
-                    let letter = char::from(*letter);
-                    let name = rest
-                        .next()
-                        .ok_or_else(|| format!("{sign}{letter}: option requires an argument"))?;
-                    self.options
-                        .extend([OsString::from(format!("{sign}{letter}")), name.clone()]);
-                }
+                // For these bash does not look at the sign.
+                b'c' => self.command = true,
+                b'l' => self.login = true,
+                b's' => self.stdin = true,
+                b'i' => self.interactive = sign == '-',
+                b'o' | b'O' => match rest.next() {
+                    Some(name) => {
+                        let option = OsString::from(format!("{sign}{}", char::from(*letter)));
+                        self.options.extend([option, name.clone()]);
+                    }
+                    None => {
+                        self.listing = Some(Listing::of(sign, *letter));
+                        return Ok(());
+                    }
+                },
                 letter if SET_LETTERS.contains(letter) => {
                     self.options
                         .push(OsString::from(format!("{sign}{}", char::from(*letter))));
@@ -211,6 +265,24 @@ mod tests {
                 &["-script"],
             ),
             (&["substrate", "-c", "-e", "x"], true, false, false, &["x"]),
+            (
+                &["substrate", "-c", "--", "--", "x"],
+                true,
+                false,
+                false,
+                &["--", "x"],
+            ),
+            (&["substrate", "-c", "-", "x"], true, false, false, &["x"]),
+            (&["substrate", "-c", "+", "x"], true, false, false, &["x"]),
+            (&["substrate", "+c", "x"], true, false, false, &["x"]),
+            (&["substrate", "-i", "+i", "x"], false, false, false, &["x"]),
+            (
+                &["substrate", "-login", "-c", "x"],
+                true,
+                true,
+                false,
+                &["x"],
+            ),
             (&["substrate"], false, false, false, &[]),
         ] {
             let parsed = args(words).unwrap();

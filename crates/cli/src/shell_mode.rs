@@ -29,7 +29,7 @@ use crate::commands::replay;
 use crate::failure::Failure;
 use crate::out;
 use crate::replay_args::ReplayArgs;
-use crate::shell_args::{self, About, ShellArgs};
+use crate::shell_args::{self, About, Listing, ShellArgs};
 use crate::worlds::ThisMachine;
 
 /// Runs in shell mode.
@@ -87,7 +87,7 @@ fn start(
     if parsed.login {
         parsed.options.push(OsString::from("-l"));
     }
-    if parsed.interactive && parsed.command {
+    if parsed.interactive && !prompts {
         parsed.options.push(OsString::from("-i"));
     }
     let job = if parsed.command {
@@ -110,14 +110,17 @@ fn start(
             return Err(Failure::Usage(problem.to_owned()));
         }
         if prompts {
+            if let Some(listing) = &parsed.listing {
+                list(&session, listing, &cwd);
+            }
             return Ok(prompt(&session, &parsed, &cwd, enclosed));
         }
-        return Ok(standard_input::run(
-            &session,
-            &parsed.options,
-            &parsed.operands,
-            &cwd,
-        ));
+        let arguments = standard_input::Arguments {
+            options: &parsed.options,
+            listing: parsed.listing.as_ref().map(|listing| listing.option),
+            parameters: &parsed.operands,
+        };
+        return Ok(standard_input::run(&session, &arguments, &cwd));
     };
     Ok(oneshot::run(&session, &job, None, &cwd))
 }
@@ -126,7 +129,22 @@ fn start(
 fn wants_prompt(parsed: &ShellArgs) -> bool {
     let terminal = || std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     let elsewhere = parsed.command || (!parsed.operands.is_empty() && !parsed.stdin);
-    !elsewhere && (parsed.interactive || (!parsed.stdin && terminal()))
+    let person = if parsed.interactive {
+        std::io::stdin().is_terminal()
+    } else {
+        !parsed.stdin && terminal()
+    };
+    !elsewhere && person
+}
+
+/// Prints the settings that `-o` or `-O` alone asks for.
+fn list(session: &Session, listing: &Listing, cwd: &Path) {
+    let job = Job::Line {
+        text: listing.command.into(),
+        options: Vec::new(),
+        parameters: Vec::new(),
+    };
+    oneshot::run(session, &job, None, cwd);
 }
 
 /// A directory to be in when the one that we were started in is gone.

@@ -1,6 +1,7 @@
 //! The path of a line that is run once: `-c`, a script, `run -- ARGV`.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -333,7 +334,7 @@ impl Job {
             } => {
                 let mut argv = vec![OsString::from("bash")];
                 argv.extend(options.iter().cloned());
-                argv.extend([OsString::from("-c"), text.clone()]);
+                argv.extend(command_string(text));
                 argv.extend(parameters.iter().cloned());
                 (text.clone(), argv)
             }
@@ -363,8 +364,10 @@ impl Job {
                 ..
             } if options.is_empty() && parameters.len() <= 1 => {
                 match plain_command(evaluation, session) {
-                    Some(argv) => program(evaluation, &argv, search_path, cwd),
-                    None => self.shell(),
+                    Some(argv) if !needs_a_shell(evaluation, &argv, search_path, cwd) => {
+                        program(evaluation, &argv, search_path, cwd)
+                    }
+                    _ => self.shell(),
                 }
             }
             Job::Line { .. } | Job::Script { .. } => self.shell(),
@@ -389,7 +392,7 @@ impl Job {
                 parameters,
             } => {
                 argv.extend(understood(options, is_bash));
-                argv.extend([OsString::from("-c"), text.clone()]);
+                argv.extend(command_string(text));
                 argv.extend(parameters.iter().cloned());
             }
             Job::Script {
@@ -410,6 +413,12 @@ impl Job {
             ..shell
         })
     }
+}
+
+/// The words that make a shell take this text and no other: without the dashes a text that begins with
+/// one would be an option, and the next word the text.
+fn command_string(text: &OsStr) -> [OsString; 3] {
+    ["-c".into(), "--".into(), text.to_owned()]
 }
 
 /// The options that a shell understands: one that is not bash knows the letters, and no long options.
@@ -473,6 +482,35 @@ fn reads_rc_for_ssh(env: &[CString]) -> bool {
         text.trim().parse::<i64>().ok()
     });
     (set("SSH_CLIENT") || set("SSH2_CLIENT")) && level.unwrap_or(0) < 1
+}
+
+/// Whether bash has more to say to a name than the kernel: it reads a script without a first line that
+/// names its interpreter itself, and tells a name that is too long from one that is not there.
+fn needs_a_shell(
+    evaluation: &Evaluation,
+    argv: &[OsString],
+    search_path: &OsStr,
+    cwd: &Path,
+) -> bool {
+    let Some(name) = argv.first() else {
+        return false;
+    };
+    match evaluation.program(name, search_path, cwd) {
+        Some(path) => !kernel_knows(&path),
+        None => name.len() > LONGEST_NAME && name.as_bytes().contains(&b'/'),
+    }
+}
+
+/// The longest name that no file system refuses.
+const LONGEST_NAME: usize = 255;
+
+/// Whether a file begins as programs do. One that cannot be read is left to the kernel.
+fn kernel_knows(path: &Path) -> bool {
+    let mut head = [0_u8; 4];
+    match bounded::open(path, Links::Follow).map(|mut file| file.read(&mut head)) {
+        Ok(Ok(count)) => head[..count].starts_with(b"\x7fELF") || head[..count].starts_with(b"#!"),
+        _ => true,
+    }
 }
 
 fn program(

@@ -138,7 +138,7 @@ impl Past {
         let (program, argv) = match self.argv() {
             Some(argv) => (argv[0].clone(), argv.to_vec()),
             None => {
-                let argv = vec!["bash".into(), "-c".into(), line.clone()];
+                let argv = vec!["bash".into(), "-c".into(), "--".into(), line.clone()];
                 ("bash".into(), argv)
             }
         };

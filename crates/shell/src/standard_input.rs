@@ -18,8 +18,33 @@ use substrate_executor::front::Kind;
 use substrate_executor::oneshot::{self, FAILED, Job, shell_path};
 use substrate_executor::session::Session;
 
+/// What the shell is started with.
+pub struct Arguments<'a> {
+    /// Its options.
+    pub options: &'a [OsString],
+    /// `-o` or `-O` without a name, which must come last: bash lists its settings first.
+    pub listing: Option<&'a str>,
+    /// The positional parameters.
+    pub parameters: &'a [OsString],
+}
+
+impl Arguments<'_> {
+    fn words(&self) -> Vec<OsString> {
+        let mut words = self.options.to_vec();
+        words.push("-s".into());
+        match self.listing {
+            Some(option) => words.push(option.into()),
+            None => {
+                words.push("--".into());
+                words.extend(self.parameters.iter().cloned());
+            }
+        }
+        words
+    }
+}
+
 /// Runs what comes on standard input until its end, or until the shell exits.
-pub fn run(session: &Session, options: &[OsString], parameters: &[OsString], cwd: &Path) -> Ending {
+pub fn run(session: &Session, arguments: &Arguments<'_>, cwd: &Path) -> Ending {
     let mut input = std::io::stdin().lock();
     if needs_world(session, cwd) {
         // A world is made for a text as a whole.
@@ -32,10 +57,10 @@ pub fn run(session: &Session, options: &[OsString], parameters: &[OsString], cwd
             return Ending::Exit(FAILED);
         }
         let mut given = vec![OsString::from("bash")];
-        given.extend(parameters.iter().cloned());
+        given.extend(arguments.parameters.iter().cloned());
         let job = Job::Line {
             text: OsString::from_vec(text),
-            options: options.to_vec(),
+            options: arguments.options.to_vec(),
             parameters: given,
         };
         return oneshot::run(session, &job, None, cwd);
@@ -47,10 +72,7 @@ pub fn run(session: &Session, options: &[OsString], parameters: &[OsString], cwd
         return Ending::Exit(FAILED);
     };
     let mut child = match Command::new(&shell)
-        .args(options)
-        .arg("-s")
-        .arg("--")
-        .args(parameters)
+        .args(arguments.words())
         .stdin(Stdio::piped())
         .spawn()
     {
