@@ -276,6 +276,125 @@ fn commands_come_from_standard_input() {
     assert_eq!(output.status.code(), Some(5));
 }
 
+fn piped(command: &mut std::process::Command, input: &str) -> std::process::Output {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stream = child.stdin.take().unwrap();
+    let text = input.to_owned();
+    let writer = std::thread::spawn(move || {
+        let _ = stream.write_all(text.as_bytes());
+    });
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    output
+}
+
+/// Streams of commands and data.
+const STREAMS: &[&str] = &[
+    "false\necho $?\n",
+    "read x\nhello\necho $x\n",
+    "echo a \\\ntouch made\nls\n",
+    "cat\ndata\nmore data\n",
+    "cat <<E\n$HOME\nE\necho $LINENO\n",
+    "head -c 5 >/dev/null\nxxxxxecho hi\n",
+    "read -n 3 x\nabcecho $x\necho z\n",
+    "read -N 4 x\nabc\necho \"$x\"\n",
+    "while read a; do echo \"<$a>\"; done\n1\n2\n",
+    "f() {\n read y\n echo got $y\n}\nf\nline for f\necho $LINENO $0 $- ${BASH_SOURCE[0]}\n",
+    "true | false\necho ${PIPESTATUS[*]} $_\n",
+    "(sleep 0.05; cat)\nlate data\n",
+    ". /dev/stdin\necho sourced\n",
+    "exec </dev/stdin\necho hi\nread x\nfoo\necho $x\n",
+    "echo 'two\nlines'\necho $LINENO\n",
+    "mapfile -t a\nx\ny\n",
+    "exit 5\necho never",
+    "echo no newline",
+];
+
+#[test]
+fn a_stream_is_read_as_bash_reads_it() {
+    for policy in ["mode: observe\n", ENFORCE] {
+        let sandbox = Sandbox::with_policy(policy);
+        for stream in STREAMS {
+            let ours = piped(&mut sandbox.substrate(), stream);
+            let mut bash = std::process::Command::new("bash");
+            sandbox.prepare(&mut bash);
+            let theirs = piped(&mut bash, stream);
+            assert_eq!(
+                sandbox.normal(&ours.stdout),
+                sandbox.normal(&theirs.stdout),
+                "{stream:?}: {ours:?}"
+            );
+            assert_eq!(ours.status.code(), theirs.status.code(), "{stream:?}");
+        }
+    }
+}
+
+#[test]
+fn what_runs_of_a_stream_was_judged_as_it_runs() {
+    let sandbox = Sandbox::with_policy(ENFORCE);
+    script(
+        &sandbox.project().join("forbidden"),
+        "#!/bin/sh\necho RAN\n",
+    );
+    let mut run = |stream: &str| {
+        let mut command = sandbox.substrate();
+        let path = std::env::var("PATH").unwrap();
+        command.env("PATH", format!("{}:{path}", sandbox.project().display()));
+        piped(&mut command, stream)
+    };
+    for stream in [
+        "forbidden x\necho $?\n",
+        "head -c 5 >/dev/null\nxxxxxforbidden x\necho $?\n",
+        "read -n 4 y\necho forbidden x\nforbidden y\necho $?\n",
+        "read y\ncat <<E\nforbidden x\nE\necho 126\n",
+        "read -N 5 y\necho forbidden x\nforbidden y\necho 126\n",
+        "exec </dev/stdin\nforbidden x\necho $?\n",
+        "echo a; forbidden \\\n x\necho $?\n",
+    ] {
+        let output = run(stream);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!said.contains("RAN"), "{stream:?}: {said}");
+        assert!(said.contains("126"), "the rest of {stream:?} runs: {said}");
+    }
+    let output = run("echo one\nforbidden \\\n x\necho $? $LINENO\ncat\nforbidden z\n");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(said, "one\n126 4\nforbidden z\n");
+}
+
+#[test]
+fn a_command_of_a_stream_is_complete_when_it_is_over() {
+    let sandbox = Sandbox::with_policy("mode: observe\n");
+    let mut child = sandbox
+        .substrate()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"echo ready; sleep 30\n").unwrap();
+    let mut byte = [0];
+    child
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut byte)
+        .unwrap();
+    let starts = sandbox.events("command_start");
+    assert!(
+        starts
+            .iter()
+            .any(|event| event["cmd"] == "echo ready; sleep 30")
+    );
+    assert_eq!(sandbox.events("command_complete").len(), 0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 #[test]
 fn a_refusal_names_the_rule() {
     let sandbox = Sandbox::with_policy(ENFORCE);

@@ -36,6 +36,37 @@ impl Parser<'_> {
         Program { list, fault }
     }
 
+    /// Takes what a shell reads before it runs something; false where the text ends before that.
+    pub(crate) fn first_line(&mut self) -> Parse<bool> {
+        loop {
+            self.skip_blanks();
+            match self.peek() {
+                None => return Ok(false),
+                Some(b'#') => {
+                    self.comment();
+                    continue;
+                }
+                Some(b'\n') => {
+                    self.bump();
+                    self.here_documents()?;
+                    return Ok(self.trail.doubt.is_none());
+                }
+                Some(_) => {}
+            }
+            self.pipeline()?;
+            self.skip_blanks();
+            if self.eat_two(b'&', b'&') || self.eat_two(b'|', b'|') {
+                self.skip_separators()?;
+                continue;
+            }
+            match self.peek() {
+                Some(b'&' | b';') => self.bump(),
+                Some(b'\n' | b'#') | None => {}
+                Some(_) => return self.fault("something is left over"),
+            }
+        }
+    }
+
     /// A list that must reach the end of the (bounded) text.
     pub(crate) fn whole(&mut self) -> Parse<List> {
         let list = self.list()?;

@@ -32,6 +32,8 @@ mod check;
 #[cfg(feature = "parse")]
 mod expand;
 #[cfg(feature = "parse")]
+mod extent;
+#[cfg(feature = "parse")]
 mod flat;
 #[cfg(feature = "parse")]
 mod grammar;
@@ -52,6 +54,8 @@ pub use analyse::{Context, Limits, analyse_argv};
 pub use args::{Args, Operand, OptionUse};
 pub use effect::{Action, Effect, Object, Source};
 pub use environment::harmless_assignment;
+#[cfg(feature = "parse")]
+pub use extent::{Extent, first_command};
 pub use line::{Assignment, Cwd, Invocation, Line, Redirect, RedirectKind, Stage};
 pub use model::{Models, Tool};
 pub use names::{is_builtin, is_keyword};

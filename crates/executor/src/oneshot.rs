@@ -55,6 +55,13 @@ pub enum Job {
         /// The positional parameters.
         parameters: Vec<OsString>,
     },
+    /// What a shell reads from its standard input, which is there already, and the words after its name.
+    Input {
+        /// The text.
+        text: Vec<u8>,
+        /// Options and positional parameters.
+        words: Vec<OsString>,
+    },
     /// A program and its arguments; no shell reads them.
     Argv(Vec<OsString>),
 }
@@ -73,11 +80,11 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
     let request = Request {
         input: match job {
             Job::Argv(argv) => Input::Argv(argv),
-            Job::Line { .. } | Job::Script { .. } => Input::Line(&judged),
+            Job::Line { .. } | Job::Script { .. } | Job::Input { .. } => Input::Line(&judged),
         },
         origin: match job {
             Job::Script { .. } => Origin::Script,
-            Job::Line { .. } | Job::Argv(_) => Origin::OneShot,
+            Job::Line { .. } | Job::Input { .. } | Job::Argv(_) => Origin::OneShot,
         },
         cwd,
         search_path: &search_path,
@@ -315,6 +322,7 @@ impl Job {
                     format!("{}: {}", path.display(), plain_error(&error)),
                 )
             }),
+            Job::Input { text, .. } => Ok(text.clone()),
             Job::Argv(_) => Ok(Vec::new()),
         }
     }
@@ -345,6 +353,11 @@ impl Job {
                 argv.extend(parameters.iter().cloned());
                 (command_line(&argv), argv)
             }
+            Job::Input { words, .. } => {
+                let mut argv = vec![OsString::from("bash")];
+                argv.extend(words.iter().cloned());
+                (command_line(&argv), argv)
+            }
             Job::Argv(argv) => (command_line(argv), argv.clone()),
         }
     }
@@ -370,7 +383,7 @@ impl Job {
                     _ => self.shell(),
                 }
             }
-            Job::Line { .. } | Job::Script { .. } => self.shell(),
+            Job::Line { .. } | Job::Script { .. } | Job::Input { .. } => self.shell(),
         }
     }
 
@@ -405,6 +418,7 @@ impl Job {
                 argv.push(path.clone());
                 argv.extend(parameters.iter().cloned());
             }
+            Job::Input { words, .. } => argv.extend(understood(words, is_bash)),
             Job::Argv(words) => argv.extend(words.iter().cloned()),
         }
         let shell = target(&path, &argv)?;

@@ -75,6 +75,25 @@ pub fn run(program: &Program<'_>, started: impl FnOnce(i32)) -> io::Result<Endin
     result
 }
 
+/// The same, with something to do on this thread while the program runs.
+pub fn run_beside(program: &Program<'_>, beside: impl FnOnce(i32)) -> io::Result<Ending> {
+    let waited = || FORWARDED.into_iter().chain([libc::SIGCHLD]);
+    let original = Mask::of(waited()).block();
+    let waited = signal_set(waited());
+    let result = spawn(program, original).and_then(|child| {
+        std::thread::scope(|threads| {
+            // Every thread of ours has these signals blocked, so that this one gets them.
+            let attended = threads.spawn(|| attend(child, &waited));
+            beside(child);
+            attended
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("the program was not waited for")))
+        })
+    });
+    original.set();
+    result
+}
+
 /// Ends this process as the program ended, so that our parent cannot tell the difference.
 pub fn end_like(ending: Ending) -> ! {
     match ending {

@@ -15,7 +15,19 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
 }
 
-/// Asks for a larger pipe; returns the size that it has now.
+/// Makes reads and writes wait, as programs expect it of what they inherit.
+pub fn set_blocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: plain system calls without pointers.
+    unsafe {
+        let flags = libc::fcntl(fd.as_raw_fd(), libc::F_GETFL);
+        if flags < 0 || libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags & !libc::O_NONBLOCK) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Asks for another size of a pipe; returns the size that it has now.
 pub fn set_pipe_size(pipe: BorrowedFd<'_>, bytes: i32) -> usize {
     // SAFETY: plain system calls without pointers.
     let size = unsafe {

@@ -1,0 +1,381 @@
+//! Handing a stream to a shell, command by command.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use substrate_broker::{Answer, Evaluation, Request};
+use substrate_command::{Extent, first_command};
+use substrate_executor::approval;
+use substrate_executor::front::Kind;
+use substrate_executor::oneshot::{self, FAILED};
+use substrate_executor::session::Session;
+use substrate_policy::terms::Place;
+use substrate_sys::poll::{self, Wanted};
+use substrate_sys::process_group;
+use substrate_trace::{Event, Mode, RuleRef, SpanInfo};
+
+use super::quiet::{is_quiet, is_quiet_builtin};
+use super::waits::{Waits, Watched, can_be_seen};
+use super::{finish, request};
+use crate::repl::is_complete;
+
+/// How much a pipe of one page takes at once.
+const PAGE: usize = 4096;
+
+/// How much of the stream is judged at once, where that can be done.
+const BATCH: usize = 64 << 10;
+
+/// How long a program runs before it is looked at whether it waits for data.
+const PROGRAM: Duration = Duration::from_millis(2);
+
+/// The stream, the shell, and what was handed over.
+pub struct Feed<'a> {
+    session: &'a Session,
+    input: File,
+    pipe: Option<OwnedFd>,
+    shell: &'a Path,
+    /// The shell's own span.
+    parent: &'a SpanInfo,
+    /// What was read and not yet handed over.
+    text: Vec<u8>,
+    at_end: bool,
+    /// The command that runs.
+    running: Option<SpanInfo>,
+    enforcing: bool,
+    /// Nothing has changed what plain builtins mean.
+    pub quiet_shell: bool,
+}
+
+/// What is handed over, or the status of a refusal.
+type Judged = Result<Option<SpanInfo>, i32>;
+
+impl<'a> Feed<'a> {
+    pub fn new(
+        session: &'a Session,
+        input: File,
+        pipe: OwnedFd,
+        shell: &'a Path,
+        parent: &'a SpanInfo,
+    ) -> Self {
+        Self {
+            session,
+            input,
+            pipe: Some(pipe),
+            shell,
+            parent,
+            text: Vec::new(),
+            at_end: false,
+            running: None,
+            enforcing: parent.mode == Mode::Enforce,
+            quiet_shell: false,
+        }
+    }
+
+    /// Serves the shell until it ends.
+    pub fn serve(mut self, process: i32) {
+        if let Ok(ended) = process_group::pidfd(process) {
+            self.serve_until(process, &ended);
+        }
+        if let Some(span) = self.running.take() {
+            finish(self.session, &span, None);
+        }
+        // What the shell did not read is there for whoever reads after it, as far as it can be given back.
+        if let Ok(left) = i64::try_from(self.text.len()) {
+            let _ = self.input.seek(SeekFrom::Current(-left));
+        }
+    }
+
+    fn serve_until(&mut self, process: i32, ended: &OwnedFd) {
+        let mut watched = Watched::new(process);
+        if !can_be_seen(process) {
+            return self.give_up("what a shell waits for cannot be seen on this machine");
+        }
+        while let Some(waits) = self.next_wish(&mut watched, ended) {
+            let served = match waits {
+                Waits::Reader(most) => self.data(most, ended),
+                _ => self.command(process, ended),
+            };
+            if !served {
+                break;
+            }
+        }
+        // Without a writer the shell and its programs see the end of the stream.
+        self.pipe = None;
+    }
+
+    /// Ends the stream with a word why.
+    fn give_up(&mut self, why: &str) {
+        let text = format!("{why}; run the text as a script: `substrate FILE`");
+        self.session.front.say(Kind::Failed, &text);
+        self.pipe = None;
+    }
+
+    /// Waits until somebody wants more and everything was taken; `None` once the shell has ended.
+    fn next_wish(&self, watched: &mut Watched, ended: &OwnedFd) -> Option<Waits> {
+        let since = Instant::now();
+        let mut pause = Duration::from_micros(10);
+        loop {
+            if !self.is_empty(ended)? {
+                continue;
+            }
+            match watched.shell() {
+                Waits::Nobody => {}
+                waits => return Some(waits),
+            }
+            if since.elapsed() > PROGRAM {
+                match watched.programs() {
+                    Waits::Nobody => {}
+                    waits => return Some(waits),
+                }
+            }
+            let wait = Instant::now() + pause;
+            if pause < Duration::from_millis(1) {
+                std::thread::sleep(pause);
+            } else if ready(
+                poll::wait_until(&mut [Wanted::read(ended.as_fd())], Some(wait)),
+                0,
+            ) {
+                return None;
+            }
+            pause = (pause * 5 / 4).min(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until the pipe is empty; `None` once the shell has ended.
+    fn is_empty(&self, ended: &OwnedFd) -> Option<bool> {
+        let pipe = self.pipe.as_ref()?;
+        let mut wanted = [Wanted::read(ended.as_fd()), Wanted::both(pipe.as_fd())];
+        let seen = poll::wait(&mut wanted);
+        (!ready_ref(&seen, 0)).then(|| ready_ref(&seen, 1))
+    }
+
+    /// Hands over data, no more than its reader takes at once: what is left would be run.
+    fn data(&mut self, most: usize, ended: &OwnedFd) -> bool {
+        if self.text.is_empty() && !self.fill(ended, Some(Duration::from_millis(50))) {
+            return !self.at_end;
+        }
+        let mut count = most.min(PAGE).min(self.text.len());
+        if most == 1 && !self.enforcing {
+            // `read` takes bytes up to the end of a line; where nothing is refused it may have them at once.
+            let line = self.text.iter().position(|byte| *byte == b'\n');
+            count = line.map_or(self.text.len(), |at| at + 1).min(PAGE);
+        }
+        let data: Vec<u8> = self.text.drain(..count).collect();
+        self.write(&data, ended)
+    }
+
+    /// Judges the next command and hands it over; false at the end of the stream.
+    fn command(&mut self, process: i32, ended: &OwnedFd) -> bool {
+        let Some(first) = self.extent(ended) else {
+            return false;
+        };
+        let cwd = std::fs::read_link(format!("/proc/{process}/cwd"));
+        let cwd = cwd.unwrap_or_else(|_| PathBuf::from("/"));
+        let search_path = self.session.search_path();
+        // Many at once where nothing is refused, else one.
+        for length in [self.batch().max(first), first] {
+            let text = self.text.get(..length).unwrap_or_default().to_vec();
+            let request = request(&text, &cwd, &search_path);
+            let evaluation = self.session.broker.evaluate(&request);
+            let whole =
+                matches!(&evaluation.answer, Answer::Allow(terms) if terms.place == Place::Direct);
+            if whole || length == first {
+                self.text.drain(..length);
+                return self.hand_over(&text, &request, &evaluation, ended);
+            }
+        }
+        false
+    }
+
+    fn hand_over(
+        &mut self,
+        text: &[u8],
+        request: &Request<'_>,
+        evaluation: &Evaluation,
+        ended: &OwnedFd,
+    ) -> bool {
+        if let Some(span) = self.running.take() {
+            finish(self.session, &span, None);
+        }
+        let judged = self.judge(text, request, evaluation);
+        let sent = match judged {
+            Ok(span) => {
+                self.running = span;
+                text.to_vec()
+            }
+            // A refused command leaves its status behind, and as many lines as it had.
+            Err(status) => {
+                let lines = text.iter().filter(|byte| **byte == b'\n').count();
+                format!("(exit {status}){}", "\n".repeat(lines.max(1))).into_bytes()
+            }
+        };
+        self.write(&sent, ended)
+    }
+
+    /// How long the next command is; `None` at the end of the stream.
+    fn extent(&mut self, ended: &OwnedFd) -> Option<usize> {
+        loop {
+            let end = self.text.iter().rposition(|byte| *byte == b'\n');
+            let lines = end.map_or(0, |at| at + 1);
+            let mut extent = first_command(self.text.get(..lines).unwrap_or_default());
+            if extent == Extent::Unclear && !self.at_end && !self.more_is_there() {
+                let text = self.text.get(..lines).unwrap_or_default();
+                let bash = self.shell.ends_with("bash");
+                // What bash calls an error it shall report; all of it is judged.
+                if is_complete(text, self.shell, bash) {
+                    extent = Extent::Whole(lines);
+                }
+            }
+            match extent {
+                Extent::Whole(length) => return Some(length),
+                _ if self.at_end => return Some(self.text.len()).filter(|length| *length > 0),
+                _ => {}
+            }
+            if !self.fill(ended, None) && !self.at_end {
+                return None;
+            }
+        }
+    }
+
+    /// How many bytes from here on are lines that can be judged at once.
+    fn batch(&self) -> usize {
+        if !self.quiet_shell {
+            return 0;
+        }
+        let lines = self.text.split_inclusive(|byte| *byte == b'\n');
+        let quiet = lines.take_while(|line| line.ends_with(b"\n") && is_quiet(line));
+        let mut length = 0;
+        for line in quiet {
+            if length + line.len() > BATCH {
+                break;
+            }
+            length += line.len();
+        }
+        length
+    }
+
+    fn more_is_there(&self) -> bool {
+        let now = Some(Instant::now());
+        ready(
+            poll::wait_until(&mut [Wanted::read(self.input.as_fd())], now),
+            0,
+        )
+    }
+
+    /// Reads more of the stream; false if there is none, or not yet, or the shell has ended.
+    fn fill(&mut self, ended: &OwnedFd, patience: Option<Duration>) -> bool {
+        if self.at_end {
+            return false;
+        }
+        let until = patience.map(|patience| Instant::now() + patience);
+        let mut wanted = [
+            Wanted::read(ended.as_fd()),
+            Wanted::read(self.input.as_fd()),
+        ];
+        let seen = poll::wait_until(&mut wanted, until);
+        if ready_ref(&seen, 0) || !ready_ref(&seen, 1) {
+            return false;
+        }
+        let mut buffer = [0_u8; BATCH];
+        let count = self.input.read(&mut buffer).unwrap_or(0);
+        self.at_end = count == 0;
+        self.text
+            .extend_from_slice(buffer.get(..count).unwrap_or_default());
+        count > 0
+    }
+
+    /// Writes everything; false if the shell has ended.
+    fn write(&self, bytes: &[u8], ended: &OwnedFd) -> bool {
+        for page in bytes.chunks(PAGE) {
+            loop {
+                match self.is_empty(ended) {
+                    Some(true) => break,
+                    Some(false) => {}
+                    None => return false,
+                }
+            }
+            let Some(pipe) = &self.pipe else {
+                return false;
+            };
+            if process_group::write_all(pipe, page).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The span of a command that may run, if it leaves one.
+    fn judge(&mut self, text: &[u8], request: &Request<'_>, evaluation: &Evaluation) -> Judged {
+        self.session.heed_policy_changes();
+        self.enforcing = evaluation.policy.mode == Mode::Enforce;
+        self.quiet_shell &= keeps_meanings(evaluation);
+        if evaluation.line.invocations.is_empty() && evaluation.line.complete() {
+            return Ok(None);
+        }
+        let shown = text.strip_suffix(b"\n").unwrap_or(text).to_vec();
+        let shown = OsString::from_vec(shown);
+        let mut span = self
+            .session
+            .span(evaluation, shown, Vec::new(), request.cwd);
+        span.parent_span = Some(self.parent.span_id);
+        let refuse = |rule: Option<&RuleRef>, why: &str| {
+            self.session.refuse(&span, rule, why);
+            Err(oneshot::DENIED)
+        };
+        let terms = match &evaluation.answer {
+            Answer::Allow(terms) => terms,
+            Answer::Deny(rule) => return refuse(rule.as_ref(), ""),
+            Answer::Ask(terms, rule) => {
+                match approval::settle(self.session, request, evaluation, &span) {
+                    Ok(()) => terms,
+                    Err(why) => return refuse(rule.as_ref(), &why),
+                }
+            }
+        };
+        if terms.place != Place::Direct {
+            self.session.front.say(
+                Kind::Failed,
+                "a command on standard input cannot be isolated on its own; run it with `substrate -c`",
+            );
+            return Err(FAILED);
+        }
+        if let Some((outcome, rule)) = &evaluation.would {
+            let mut violation = span.clone();
+            violation.rule = rule.clone();
+            self.session
+                .record_or_warn(&Event::policy_violation(&violation, *outcome));
+        }
+        span.place = Some("direct");
+        if !self.session.record_start(&span) {
+            return Err(FAILED);
+        }
+        oneshot::record_builtins(self.session, evaluation, &span, request.cwd);
+        Ok(Some(span))
+    }
+}
+
+/// Whether plain builtins mean the same after a command as before it.
+fn keeps_meanings(evaluation: &Evaluation) -> bool {
+    let line = &evaluation.line;
+    let known = |name: &[u8]| !substrate_command::is_builtin(name) || is_quiet_builtin(name);
+    line.complete()
+        && line.functions.is_empty()
+        && line.invocations.iter().all(|invocation| {
+            let name = invocation.argv.first();
+            name.is_none_or(|name| name.value().is_some_and(known))
+        })
+}
+
+fn ready_ref(seen: &std::io::Result<Vec<bool>>, index: usize) -> bool {
+    seen.as_ref()
+        .is_ok_and(|seen| seen.get(index).copied().unwrap_or(false))
+}
+
+fn ready(seen: std::io::Result<Vec<bool>>, index: usize) -> bool {
+    ready_ref(&seen, index)
+}

@@ -1,0 +1,161 @@
+//! Commands on standard input: each is judged when it is complete, then handed to one bash.
+//!
+//! bash reads a pipe of ours. It gets one command at a time, and the next when it waits for it: what a
+//! program or `read` takes from the same stream in between is data, and is not judged.
+
+mod feed;
+mod quiet;
+mod waits;
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use substrate_broker::{Answer, Evaluation, Input, Origin, Request};
+use substrate_policy::terms::Place;
+use substrate_runtime::supervise::{self, Ending, Program};
+use substrate_sys::{memfd, process_group, splice};
+use substrate_text::command_line;
+use substrate_trace::{Completion, Event, SpanInfo};
+
+use substrate_executor::front::Kind;
+use substrate_executor::oneshot::{self, FAILED, Job, shell_path};
+use substrate_executor::session::Session;
+
+use feed::Feed;
+
+/// What the shell is started with.
+pub struct Arguments<'a> {
+    /// Its options.
+    pub options: &'a [OsString],
+    /// `-o` or `-O` without a name, which must come last: bash lists its settings first.
+    pub listing: Option<&'a str>,
+    /// The positional parameters.
+    pub parameters: &'a [OsString],
+}
+
+impl Arguments<'_> {
+    fn words(&self) -> Vec<OsString> {
+        let mut words = self.options.to_vec();
+        words.push("-s".into());
+        match self.listing {
+            Some(option) => words.push(option.into()),
+            None => {
+                words.push("--".into());
+                words.extend(self.parameters.iter().cloned());
+            }
+        }
+        words
+    }
+}
+
+/// Runs what comes on standard input until its end, or until the shell exits.
+pub fn run(session: &Session, arguments: &Arguments<'_>, cwd: &Path) -> Ending {
+    let search_path = session.search_path();
+    let evaluation = session.broker.evaluate(&request(b":", cwd, &search_path));
+    let ended = match needs_world(&evaluation) {
+        true => in_a_world(session, arguments, cwd),
+        false => beside_us(session, arguments, &evaluation, cwd),
+    };
+    ended.unwrap_or_else(|error| {
+        let text = format!("standard input cannot be handed to a shell: {error}");
+        session.front.say(Kind::Failed, &text);
+        Ending::Exit(FAILED)
+    })
+}
+
+/// A world is made for a text as a whole, which is judged as a whole; its shell reads it as a file.
+fn in_a_world(session: &Session, arguments: &Arguments<'_>, cwd: &Path) -> std::io::Result<Ending> {
+    let mut text = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut text)?;
+    process_group::replace_stdin(memfd::sealed(c"standard input", &text)?)?;
+    let job = Job::Input {
+        text,
+        words: arguments.words(),
+    };
+    Ok(oneshot::run(session, &job, None, cwd))
+}
+
+fn beside_us(
+    session: &Session,
+    arguments: &Arguments<'_>,
+    evaluation: &Evaluation,
+    cwd: &Path,
+) -> std::io::Result<Ending> {
+    let Some(shell) = shell_path() else {
+        return Err(std::io::Error::other(
+            "there is neither bash nor sh on this machine",
+        ));
+    };
+    let mut words = vec![shell.file_name().unwrap_or_default().to_owned()];
+    words.extend(arguments.words());
+    let mut span = session.span(evaluation, command_line(&words), words.clone(), cwd);
+    span.place = Some("direct");
+    if !session.record_start(&span) {
+        return Ok(Ending::Exit(FAILED));
+    }
+    let input = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let (ours, pipe) = splice::pipe()?;
+    // One page: it can be written to again as soon as everything in it was read.
+    splice::set_pipe_size(pipe.as_fd(), 1);
+    splice::set_blocking(ours.as_fd())?;
+    process_group::replace_stdin(ours)?;
+    let path = c_string(shell.as_os_str())?;
+    let argv: Result<Vec<CString>, _> = words.iter().map(|word| c_string(word)).collect();
+    let program = Program {
+        path: &path,
+        argv: &argv?,
+        env: &session.child_env(&span),
+    };
+    let mut feed = Feed::new(session, File::from(input), pipe, &shell, &span);
+    feed.quiet_shell = arguments.options.is_empty() && !is_prepared(&session.env);
+    let ending = supervise::run_beside(&program, |process| feed.serve(process))?;
+    finish(session, &span, Some(ending));
+    Ok(ending)
+}
+
+/// Whether the environment gives a new bash functions or a file to read first.
+fn is_prepared(env: &[CString]) -> bool {
+    let starts = |entry: &CString, name: &[u8]| entry.as_bytes().starts_with(name);
+    env.iter()
+        .any(|entry| starts(entry, b"BASH_FUNC_") || starts(entry, b"BASH_ENV="))
+}
+
+fn c_string(text: &OsStr) -> std::io::Result<CString> {
+    CString::new(text.as_bytes()).map_err(std::io::Error::other)
+}
+
+/// Records that a span is over; how it ended is known of the shell only.
+fn finish(session: &Session, span: &SpanInfo, ending: Option<Ending>) {
+    let done = Completion {
+        exit: ending.map(Ending::status),
+        signal: match ending {
+            Some(Ending::Signal(signal)) => Some(signal),
+            _ => None,
+        },
+        ..Completion::default()
+    };
+    session.record_or_warn(&Event::command_complete(span, &done));
+}
+
+fn request<'a>(line: &'a [u8], cwd: &'a Path, search_path: &'a OsStr) -> Request<'a> {
+    Request {
+        input: Input::Line(line),
+        origin: Origin::OneShot,
+        cwd,
+        search_path,
+        variables: &[],
+        aliases: &[],
+        isolate: false,
+    }
+}
+
+fn needs_world(evaluation: &Evaluation) -> bool {
+    match &evaluation.answer {
+        Answer::Allow(terms) | Answer::Ask(terms, _) => terms.place != Place::Direct,
+        Answer::Deny(_) => false,
+    }
+}
