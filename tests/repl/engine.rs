@@ -380,3 +380,44 @@ fn keys_bound_to_commands_edit_the_line() {
         "{left}"
     );
 }
+
+#[test]
+fn a_shell_that_reads_the_terminal_by_itself_is_replaced() {
+    for line in [
+        "ulimit -n 20",
+        "trap 'exec </dev/tty' DEBUG",
+        "exec 0</dev/tty; trap 'exec 0</dev/tty' DEBUG; true",
+    ] {
+        let mut t = Terminal::ready();
+        t.keys(format!("{line}\r"));
+        t.keys("true\r");
+        std::thread::sleep(Duration::from_millis(600));
+        t.keys("echo alive-$((20+3)) $PPID\r");
+        let text = t.wait_for("alive-23");
+        assert!(!text.is_empty(), "{line}");
+        let parent = t.output("echo judged-$((1+1))");
+        assert!(parent.contains("judged-2"), "{line}: {parent}");
+    }
+}
+
+#[test]
+fn a_shell_that_answers_no_more_is_replaced() {
+    for line in [
+        "builtin() { :; }",
+        "enable -n printf",
+        "trap 'return 1' DEBUG",
+    ] {
+        let mut t = Terminal::ready();
+        t.keys(format!("{line}\r"));
+        t.keys("echo alive-$((20+3))\r");
+        t.wait_for("alive-23");
+    }
+}
+
+#[test]
+fn tracing_keeps_the_status_of_the_line_before() {
+    let mut t = Terminal::ready();
+    t.output("set -x");
+    t.run("false");
+    assert!(t.output("echo status-$?").contains("status-1"));
+}

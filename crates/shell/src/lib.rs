@@ -1,6 +1,7 @@
 //! The shell: the engine, its front end, and what standard input says.
 
 pub mod asking;
+mod blocked;
 pub mod engine;
 pub mod gate;
 pub mod notice;

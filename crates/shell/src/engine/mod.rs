@@ -39,6 +39,7 @@ pub use console::{Asked, Console};
 pub use launch::{Beside, Dialect, Launched, Launcher, OnOwnTerminal, Start, find_shell};
 pub use script::Report;
 
+use crate::blocked;
 use crate::gate::Names;
 use script::{Numbers, Run};
 
@@ -68,6 +69,10 @@ pub enum Ending {
     Killed(i32),
     /// The terminal hung up and the engine was told.
     HungUp,
+    /// We ended it: it read commands from the terminal, which nobody would have judged.
+    Strayed,
+    /// We ended it: it did not answer any more.
+    Silent,
 }
 
 impl std::fmt::Display for Ending {
@@ -76,6 +81,8 @@ impl std::fmt::Display for Ending {
             Self::Exited(status) => write!(formatter, "status {status}"),
             Self::Killed(number) => write!(formatter, "signal {number}"),
             Self::HungUp => write!(formatter, "hang-up"),
+            Self::Strayed => write!(formatter, "it had begun to read the terminal by itself"),
+            Self::Silent => write!(formatter, "it did not answer any more"),
         }
     }
 }
@@ -118,6 +125,8 @@ pub struct Engine {
     typed_before: Vec<u8>,
     /// Keys that were passed on while it started.
     passed: Vec<u8>,
+    /// The file that it executes.
+    image: PathBuf,
     running: bool,
     /// When the line that runs began.
     began: Option<Instant>,
@@ -238,6 +247,7 @@ impl Engine {
             typed_ahead: console.take_typed(),
             typed_before: Vec::new(),
             passed: Vec::new(),
+            image: PathBuf::new(),
             running: false,
             began: None,
             time_limit: None,
@@ -275,6 +285,7 @@ impl Engine {
         match started {
             Ok(Waited::Got(report)) => {
                 self.report = report;
+                self.image = self.image_now();
                 Ok(())
             }
             Ok(Waited::Ended(ending)) => Err(EngineError::EndedEarly(ending)),
@@ -715,7 +726,7 @@ impl Engine {
                 watched.push(console.terminal());
                 watched.push(pty.master.as_fd());
             }
-            let patience = Duration::from_secs(3);
+            let patience = CHECK;
             let due = self
                 .overdue
                 .next
@@ -726,8 +737,21 @@ impl Engine {
                 self.press(console);
             }
             let is_ready = |index: usize| ready.get(index).copied().unwrap_or(false);
+            // Before any key is passed on.
+            if self.strayed() {
+                return Ok(Waited::Ended(self.end(Ending::Strayed)));
+            }
             if !ready.contains(&true) {
-                idle_checks += self.nudge(idle_checks);
+                if !self.waits_for_us() {
+                    idle_checks = 0;
+                    continue;
+                }
+                idle_checks += 1;
+                match idle_checks {
+                    10 | 20 | 30 => self.nudge(idle_checks / 10),
+                    40 => return Ok(Waited::Ended(self.end(Ending::Silent))),
+                    _ => {}
+                }
                 continue;
             }
             if is_ready(4)
@@ -801,14 +825,14 @@ impl Engine {
         self.overdue.next = Some(Instant::now() + Duration::from_secs(2));
     }
 
-    /// If the engine waits for a line and yet owes an answer, something swallowed our words: say
-    /// them again, and the second time everything. The answer is whether something was said.
-    fn nudge(&mut self, times: u32) -> u32 {
-        if times >= 3 || self.dialect != Dialect::Bash || !self.waits_for_us() {
-            return 0;
+    /// The engine waits for a line and yet owes an answer, so something swallowed our words: says
+    /// them again, and from the second time on everything.
+    fn nudge(&mut self, times: u32) {
+        if self.dialect != Dialect::Bash {
+            return;
         }
         let mut control = b"\n".to_vec();
-        if times > 0 {
+        if times > 1 {
             control.extend_from_slice(b"\\builtin eval ");
             let definitions = script::setup(self.numbers, b"");
             control.extend_from_slice(&quote::ansi_c(&definitions));
@@ -816,7 +840,26 @@ impl Engine {
         }
         control.extend_from_slice(script::REPORT.as_bytes());
         let _ = process_group::write_all(&self.control, &control);
-        1
+    }
+
+    fn image_now(&self) -> PathBuf {
+        std::fs::read_link(format!("/proc/{}/exe", self.launched.process)).unwrap_or_default()
+    }
+
+    /// Whether the engine reads commands that we did not send. A program that a line has put in its place
+    /// may read what it likes.
+    fn strayed(&self) -> bool {
+        self.dialect == Dialect::Bash
+            && blocked::reads_commands_from_terminal(self.launched.process)
+            && (self.image.as_os_str().is_empty() || self.image == self.image_now())
+    }
+
+    /// Ends the engine, which cannot be trusted or used any more.
+    fn end(&mut self, why: Ending) -> Ending {
+        let _ = process_group::send(self.launched.process, signal::KILL);
+        let _ = process_group::readable(&[self.launched.ended.as_fd()], Some(CHECK * 10));
+        let _ = self.ending();
+        why
     }
 
     /// Whether the engine sits in a read of its control channel, as the kernel knows.
@@ -961,6 +1004,9 @@ impl Engine {
         let _ = modes.apply(&pty.slave);
     }
 }
+
+/// How often an engine that says nothing is looked at.
+const CHECK: Duration = Duration::from_millis(100);
 
 /// What `/proc` counts the start of a process in, in seconds.
 const TICK: f64 = 0.01;

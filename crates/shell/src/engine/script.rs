@@ -191,7 +191,12 @@ pub fn line(text: &[u8], run: &Run<'_>, numbers: Numbers) -> Vec<u8> {
         before.extend_from_slice(b" DEBUG");
     }
     // Tracing starts with the line itself, or it would show what leads up to it.
-    let head: &[u8] = if tracing { b"\\builtin set -x\n" } else { b"" };
+    // The status of the line before comes back after it, unless that would end a shell under `set -e`.
+    let head: &[u8] = match (tracing, run.before.options.contains(&b'e')) {
+        (false, _) => b"",
+        (true, true) => b"\\builtin set -x\n",
+        (true, false) => b"{ \\builtin set -x; __substrate_t; } 2>/dev/null\n",
+    };
     let program = [head, text, LINE_TAIL].concat();
     let mut control = Vec::with_capacity(program.len() * 2 + 256);
     control.extend_from_slice(b"__substrate_w=");

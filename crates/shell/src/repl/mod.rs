@@ -296,7 +296,7 @@ fn start_again(
     gate: &RefCell<&mut dyn Gate>,
 ) -> Result<Engine, EngineError> {
     match first {
-        Err(EngineError::EndedEarly(ending @ (Ending::Killed(_) | Ending::Exited(_)))) => {
+        Err(EngineError::EndedEarly(ending)) if ending != Ending::HungUp => {
             say(&format!(
                 "the shell ended in its start-up files ({ending}); it starts without them"
             ));
@@ -656,6 +656,7 @@ impl Session<'_, '_> {
             Ending::Exited(status) => return Next::End(status),
             Ending::HungUp => return Next::End(129),
             Ending::Killed(number) => 128 + number,
+            Ending::Strayed | Ending::Silent => FAILED,
         };
         let cwd = self.shared.cwd.borrow().clone();
         say(&format!(
@@ -805,6 +806,8 @@ impl Session<'_, '_> {
             (engine.report().vi, engine.take_typed_ahead())
         };
         let vi = vi || self.options.vi == Some(true);
+        // Somebody typed this for a program, which could stop reading wherever it liked.
+        self.typed &= ahead.is_empty();
         match &mut self.reader {
             Reader::Plain { ahead: pending, .. } => {
                 pending.extend(ahead);

@@ -39,7 +39,12 @@ pub struct Arguments<'a> {
 
 impl Arguments<'_> {
     fn words(&self) -> Vec<OsString> {
-        let mut words = self.options.to_vec();
+        let mut words = Vec::new();
+        if self.options.iter().any(|option| option == "-i") {
+            // A line editor reads ahead of what is run, and there is nobody to edit.
+            words.push("--noediting".into());
+        }
+        words.extend(self.options.iter().cloned());
         words.push("-s".into());
         match self.listing {
             Some(option) => words.push(option.into()),

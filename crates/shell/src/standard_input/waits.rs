@@ -6,6 +6,8 @@
 
 use std::fs;
 
+use crate::blocked::{self, Call, Memory};
+
 /// Who waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waits {
@@ -17,13 +19,6 @@ pub enum Waits {
     Perhaps,
     /// Nobody.
     Nobody,
-}
-
-/// Parts of a shell's memory.
-enum Memory {
-    Image,
-    Stack,
-    Other,
 }
 
 /// A shell and the pipe that it reads.
@@ -62,7 +57,7 @@ impl Watched {
         if self.buffer == Some(address) {
             return Waits::Shell;
         }
-        match (self.memory(address), count) {
+        match (blocked::memory(self.process, address), count) {
             (Memory::Image, _) | (Memory::Stack, 1) => {
                 Waits::Reader(usize::try_from(count).unwrap_or(1).max(1))
             }
@@ -73,31 +68,6 @@ impl Watched {
                 Waits::Shell
             }
         }
-    }
-
-    /// What an address of the shell belongs to; its parser reads into nothing but the heap.
-    fn memory(&self, address: u64) -> Memory {
-        let maps = fs::read_to_string(format!("/proc/{}/maps", self.process)).unwrap_or_default();
-        let mut before_heap = true;
-        for line in maps.lines() {
-            before_heap &= !line.ends_with("[heap]");
-            let range = line
-                .split(' ')
-                .next()
-                .and_then(|range| range.split_once('-'));
-            let number = |text| u64::from_str_radix(text, 16).ok();
-            let Some((Some(from), Some(to))) = range.map(|(a, b)| (number(a), number(b))) else {
-                continue;
-            };
-            if (from..to).contains(&address) {
-                return match before_heap {
-                    true => Memory::Image,
-                    false if line.ends_with("[stack]") => Memory::Stack,
-                    false => Memory::Other,
-                };
-            }
-        }
-        Memory::Other
     }
 
     /// Whether a program that the shell has started waits.
@@ -132,50 +102,6 @@ fn children(process: i32) -> Vec<i32> {
     text.split_ascii_whitespace()
         .filter_map(|child| child.parse().ok())
         .collect()
-}
-
-/// A system call that a process is blocked in.
-struct Call {
-    number: u64,
-    arguments: [u64; 3],
-}
-
-#[cfg(target_arch = "x86_64")]
-mod numbers {
-    pub const READ: u64 = 0;
-    /// readv, poll, select, pselect6, ppoll, epoll_wait, epoll_pwait, splice, epoll_pwait2
-    pub const SEVERAL: &[u64] = &[19, 7, 23, 270, 271, 232, 281, 275, 441];
-}
-#[cfg(not(target_arch = "x86_64"))]
-mod numbers {
-    pub const READ: u64 = 63;
-    /// readv, pselect6, ppoll, epoll_pwait, splice, epoll_pwait2
-    pub const SEVERAL: &[u64] = &[65, 72, 73, 22, 76, 441];
-}
-
-impl Call {
-    /// `None` for a process that runs, is gone, or may not be looked at.
-    fn of(process: i32) -> Option<Self> {
-        let text = fs::read_to_string(format!("/proc/{process}/syscall")).ok()?;
-        let mut fields = text.split_ascii_whitespace();
-        let number = fields.next()?.parse().ok()?;
-        let mut argument = || {
-            let text = fields.next()?.strip_prefix("0x")?;
-            u64::from_str_radix(text, 16).ok()
-        };
-        Some(Self {
-            number,
-            arguments: [argument()?, argument()?, argument()?],
-        })
-    }
-
-    fn is_read(&self) -> bool {
-        self.number == numbers::READ
-    }
-
-    fn looks_at_several(&self) -> bool {
-        numbers::SEVERAL.contains(&self.number)
-    }
 }
 
 /// Whether this kernel lets us see what a process waits for.

@@ -1,0 +1,97 @@
+//! What a blocked process waits for, as the kernel tells it.
+
+use std::fs;
+
+/// Parts of a shell's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// The program itself and its static data.
+    Image,
+    /// The stack.
+    Stack,
+    /// Whatever it has allocated.
+    Other,
+}
+
+/// What an address of the shell belongs to; its parser reads into nothing but the heap.
+pub fn memory(process: i32, address: u64) -> Memory {
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    let mut before_heap = true;
+    for line in maps.lines() {
+        before_heap &= !line.ends_with("[heap]");
+        let range = line
+            .split(' ')
+            .next()
+            .and_then(|range| range.split_once('-'));
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let Some((Some(from), Some(to))) = range.map(|(a, b)| (number(a), number(b))) else {
+            continue;
+        };
+        if (from..to).contains(&address) {
+            return match before_heap {
+                true => Memory::Image,
+                false if line.ends_with("[stack]") => Memory::Stack,
+                false => Memory::Other,
+            };
+        }
+    }
+    Memory::Other
+}
+
+/// A system call that a process is blocked in.
+pub struct Call {
+    number: u64,
+    /// Its first arguments.
+    pub arguments: [u64; 3],
+}
+
+#[cfg(target_arch = "x86_64")]
+mod numbers {
+    pub const READ: u64 = 0;
+    /// readv, poll, select, pselect6, ppoll, epoll_wait, epoll_pwait, splice, epoll_pwait2
+    pub const SEVERAL: &[u64] = &[19, 7, 23, 270, 271, 232, 281, 275, 441];
+}
+#[cfg(not(target_arch = "x86_64"))]
+mod numbers {
+    pub const READ: u64 = 63;
+    /// readv, pselect6, ppoll, epoll_pwait, splice, epoll_pwait2
+    pub const SEVERAL: &[u64] = &[65, 72, 73, 22, 76, 441];
+}
+
+impl Call {
+    /// `None` for a process that runs, is gone, or may not be looked at.
+    pub fn of(process: i32) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/{process}/syscall")).ok()?;
+        let mut fields = text.split_ascii_whitespace();
+        let number = fields.next()?.parse().ok()?;
+        let mut argument = || {
+            let text = fields.next()?.strip_prefix("0x")?;
+            u64::from_str_radix(text, 16).ok()
+        };
+        Some(Self {
+            number,
+            arguments: [argument()?, argument()?, argument()?],
+        })
+    }
+
+    /// Whether it reads one descriptor.
+    pub fn is_read(&self) -> bool {
+        self.number == numbers::READ
+    }
+
+    /// Whether it may wait for any of several descriptors.
+    pub fn looks_at_several(&self) -> bool {
+        numbers::SEVERAL.contains(&self.number)
+    }
+}
+
+/// Whether bash reads commands from a terminal: its parser has its buffer on the heap, and what a line
+/// reads with `read` goes elsewhere.
+pub fn reads_commands_from_terminal(process: i32) -> bool {
+    let Some(call) = Call::of(process).filter(Call::is_read) else {
+        return false;
+    };
+    let [descriptor, address, _] = call.arguments;
+    let from = fs::read_link(format!("/proc/{process}/fd/{descriptor}"));
+    from.is_ok_and(|path| path.starts_with("/dev")) && memory(process, address) == Memory::Other
+}
