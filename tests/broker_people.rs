@@ -31,6 +31,25 @@ fn grants(sandbox: &Sandbox) -> serde_json::Value {
 }
 
 #[test]
+fn what_a_terminal_says_by_itself_answers_no_question() {
+    let sandbox = Sandbox::with_policy(ASKS);
+    for said in [
+        "\x1b]99;i=j:p=?;\x1b\\\x1bP1$r2 q\x1b\\",
+        "\x1b]52;c;akFBQQ==\x07\x1bP>|tmux 3.3a\x1b\\",
+        "j \x1b[M !!\x1bOA",
+    ] {
+        let mut person = asked(&sandbox, &["-c", "touch a"]);
+        person.sees("> Deny");
+        person.types(said);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        person.types("\r");
+        let (status, text) = person.end();
+        assert_eq!(status, 126, "{text}");
+        assert!(!exists(&sandbox, "a"), "{text}");
+    }
+}
+
+#[test]
 fn the_four_answers() {
     let sandbox = Sandbox::with_policy(ASKS);
     // Enter alone is no.

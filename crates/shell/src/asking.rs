@@ -5,9 +5,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use dialoguer::Input;
 use dialoguer::console::Term;
 use dialoguer::theme::SimpleTheme;
-use dialoguer::{Input, Select};
 use substrate_broker::approvals::Approved;
 use substrate_broker::person::Watch;
 use substrate_changes::patch::{self, Paint};
@@ -19,6 +19,7 @@ use substrate_sys::{process_group, terminal};
 use substrate_text::visible;
 use substrate_trace::Answer;
 
+use crate::menu;
 use crate::notice::Notices;
 
 /// The choices, in the order in which they are shown. The last one is chosen unless a person moves.
@@ -203,6 +204,9 @@ impl Screen {
         let _ = terminal::discard_input(&self.tty);
         std::thread::sleep(Duration::from_millis(50));
         let watch = Watch::begin();
+        if self.term.is_some() {
+            let _ = menu::settle(&self.tty);
+        }
         let _ = terminal::discard_input(&self.tty);
         watch
     }
@@ -210,13 +214,9 @@ impl Screen {
     fn choose(&self, choices: Vec<(&'static str, Pick)>) -> std::io::Result<Pick> {
         let last = choices.len().saturating_sub(1);
         let chosen = match &self.term {
-            Some(term) => {
-                let chosen = Select::with_theme(&SimpleTheme)
-                    .items(choices.iter().map(|(name, _)| *name))
-                    .default(last)
-                    .interact_on_opt(term);
-                let _ = term.show_cursor();
-                chosen.unwrap_or(None)
+            Some(_) => {
+                let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+                menu::choose(&self.tty, &names, last).unwrap_or(None)
             }
             None => {
                 let mut menu = String::new();

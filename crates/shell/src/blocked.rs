@@ -1,6 +1,7 @@
 //! What a blocked process waits for, as the kernel tells it.
 
 use std::fs;
+use std::path::PathBuf;
 
 /// Parts of a shell's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,13 +86,10 @@ impl Call {
     }
 }
 
-/// Whether bash reads commands from a terminal: its parser has its buffer on the heap, and what a line
-/// reads with `read` goes elsewhere.
-pub fn reads_commands_from_terminal(process: i32) -> bool {
-    let Some(call) = Call::of(process).filter(Call::is_read) else {
-        return false;
-    };
+/// Where a process that is blocked in a read wants to have the bytes, and the file that they come from.
+pub fn reading(process: i32) -> Option<(u64, PathBuf)> {
+    let call = Call::of(process).filter(Call::is_read)?;
     let [descriptor, address, _] = call.arguments;
-    let from = fs::read_link(format!("/proc/{process}/fd/{descriptor}"));
-    from.is_ok_and(|path| path.starts_with("/dev")) && memory(process, address) == Memory::Other
+    let from = fs::read_link(format!("/proc/{process}/fd/{descriptor}")).ok()?;
+    Some((address, from))
 }

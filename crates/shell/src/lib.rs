@@ -4,6 +4,7 @@ pub mod asking;
 mod blocked;
 pub mod engine;
 pub mod gate;
+mod menu;
 pub mod notice;
 mod past;
 pub mod policy_watch;

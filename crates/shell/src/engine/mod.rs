@@ -127,6 +127,10 @@ pub struct Engine {
     passed: Vec<u8>,
     /// The file that it executes.
     image: PathBuf,
+    /// Where it keeps what it reads commands into, once that was seen.
+    buffer: Option<u64>,
+    /// The line that runs speaks of `suspend`.
+    may_suspend: bool,
     running: bool,
     /// When the line that runs began.
     began: Option<Instant>,
@@ -248,6 +252,8 @@ impl Engine {
             typed_before: Vec::new(),
             passed: Vec::new(),
             image: PathBuf::new(),
+            buffer: None,
+            may_suspend: false,
             running: false,
             began: None,
             time_limit: None,
@@ -445,6 +451,8 @@ impl Engine {
             Dialect::Posix => posix::line(text, self.report.status, prefix.unwrap_or_default()),
         };
         self.received.clear();
+        self.learn_buffer();
+        self.may_suspend = text.windows(SUSPEND.len()).any(|word| word == SUSPEND);
         process_group::write_all(&self.control, &control)?;
         if let Waited::Ended(ending) = self.wait_for(console, false, None, take_begin)? {
             console.take();
@@ -846,12 +854,27 @@ impl Engine {
         std::fs::read_link(format!("/proc/{}/exe", self.launched.process)).unwrap_or_default()
     }
 
-    /// Whether the engine reads commands that we did not send. A program that a line has put in its place
-    /// may read what it likes.
+    /// Learns where the engine keeps the commands that it reads, while it reads ours.
+    fn learn_buffer(&mut self) {
+        if self.buffer.is_none()
+            && let Some((address, from)) = blocked::reading(self.launched.process)
+            && from.as_os_str().as_bytes().starts_with(b"socket:")
+        {
+            self.buffer = Some(address);
+        }
+    }
+
+    /// Whether the engine reads commands from a terminal, which we did not send. A program that a line has
+    /// put in its place may read what it likes.
     fn strayed(&self) -> bool {
-        self.dialect == Dialect::Bash
-            && blocked::reads_commands_from_terminal(self.launched.process)
-            && (self.image.as_os_str().is_empty() || self.image == self.image_now())
+        let reading = self
+            .buffer
+            .and_then(|_| blocked::reading(self.launched.process));
+        reading.is_some_and(|(address, from)| {
+            Some(address) == self.buffer
+                && from.starts_with("/dev")
+                && self.image == self.image_now()
+        })
     }
 
     /// Ends the engine, which cannot be trusted or used any more.
@@ -888,7 +911,13 @@ impl Engine {
             self.tell_size(console);
         }
         match (self.launched.change)(false) {
-            Ok(Some(Change::Stopped(_))) if passing => {
+            Ok(Some(Change::Stopped(_))) if !(passing && self.may_suspend) => {
+                // Somebody else stopped it. Were we to stop as well, the next keys would go to whatever
+                // is outside, at a moment that a program has chosen.
+                let _ = process_group::send(self.launched.process, signal::CONT);
+                None
+            }
+            Ok(Some(Change::Stopped(_))) => {
                 // `suspend`: the whole shell stops, front end included.
                 if self.launched.pty.is_some() {
                     console.restore();
@@ -1004,6 +1033,9 @@ impl Engine {
         let _ = modes.apply(&pty.slave);
     }
 }
+
+/// The builtin by which a person stops the whole shell.
+const SUSPEND: &[u8] = b"suspend";
 
 /// How often an engine that says nothing is looked at.
 const CHECK: Duration = Duration::from_millis(100);

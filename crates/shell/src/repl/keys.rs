@@ -58,6 +58,8 @@ pub struct Keys {
     pty: Pty,
     flow: Arc<Flow>,
     pending: Vec<u8>,
+    /// Some of them were typed for a program that did not read them.
+    foreign: bool,
 }
 
 impl Keys {
@@ -69,6 +71,7 @@ impl Keys {
             pty,
             flow: Arc::new(Flow::default()),
             pending: Vec::new(),
+            foreign: false,
         })
     }
 
@@ -79,11 +82,18 @@ impl Keys {
 
     /// Keys that come before what is typed from now on.
     pub fn push_pending(&mut self, bytes: &[u8]) {
+        self.foreign |= !bytes.is_empty();
         self.pending.extend_from_slice(bytes);
+    }
+
+    /// Whether keys wait that were typed for a program.
+    pub fn has_foreign(&self) -> bool {
+        self.foreign
     }
 
     /// Keys that wait for the next line that is edited, for a program that comes first.
     pub fn take_pending(&mut self) -> Vec<u8> {
+        self.foreign = false;
         std::mem::take(&mut self.pending)
     }
 
@@ -126,6 +136,7 @@ impl Keys {
         let _ = process_group::replace_stdin(console.terminal());
         self.pending = rest;
         self.gather();
+        self.foreign &= !self.pending.is_empty();
         Some(result)
     }
 
@@ -244,7 +255,8 @@ impl Feeder<'_> {
 
     fn lose(&self) {
         self.flow.lost.store(true, Ordering::SeqCst);
-        let _ = process_group::write_all(self.sink, &[self.interrupt]);
+        // After an escape, in a search or a quoted insert the editor takes one for something else.
+        let _ = process_group::write_all(self.sink, &[self.interrupt; 4]);
     }
 
     fn pass(&mut self, byte: u8) {

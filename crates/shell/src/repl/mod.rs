@@ -806,11 +806,10 @@ impl Session<'_, '_> {
             (engine.report().vi, engine.take_typed_ahead())
         };
         let vi = vi || self.options.vi == Some(true);
-        // Somebody typed this for a program, which could stop reading wherever it liked.
-        self.typed &= ahead.is_empty();
         match &mut self.reader {
             Reader::Plain { ahead: pending, .. } => {
                 pending.extend(ahead);
+                self.typed &= pending.is_empty();
                 let bash = self.shared.engine.borrow().dialect() == Dialect::Bash;
                 let terminal = self.console.terminal();
                 let shell = self.shared.shell.borrow();
@@ -825,6 +824,10 @@ impl Session<'_, '_> {
                     return Read::Lost;
                 };
                 keys.push_pending(&ahead);
+                // Somebody typed this for a program, which could stop reading wherever it liked.
+                self.typed &= !keys.has_foreign();
+                self.typed &=
+                    !(ran_something && substrate_sys::terminal::has_input(self.console.terminal()));
                 if ran_something {
                     to_line_start(&self.console, self.shared.looks);
                 }

@@ -47,6 +47,8 @@ pub struct Feed<'a> {
     /// The command that runs.
     running: Option<SpanInfo>,
     enforcing: bool,
+    /// The shell is an interactive one.
+    pub interactive: bool,
     /// Nothing has changed what plain builtins mean.
     pub quiet_shell: bool,
 }
@@ -72,6 +74,7 @@ impl<'a> Feed<'a> {
             at_end: false,
             running: None,
             enforcing: parent.mode == Mode::Enforce,
+            interactive: false,
             quiet_shell: false,
         }
     }
@@ -91,7 +94,7 @@ impl<'a> Feed<'a> {
     }
 
     fn serve_until(&mut self, process: i32, ended: &OwnedFd) {
-        let mut watched = Watched::new(process);
+        let mut watched = Watched::new(process, self.interactive);
         if !can_be_seen(process) {
             return self.give_up("what a shell waits for cannot be seen on this machine");
         }

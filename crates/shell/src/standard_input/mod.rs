@@ -38,9 +38,13 @@ pub struct Arguments<'a> {
 }
 
 impl Arguments<'_> {
+    fn interactive(&self) -> bool {
+        self.options.iter().any(|option| option == "-i")
+    }
+
     fn words(&self) -> Vec<OsString> {
         let mut words = Vec::new();
-        if self.options.iter().any(|option| option == "-i") {
+        if self.interactive() {
             // A line editor reads ahead of what is run, and there is nobody to edit.
             words.push("--noediting".into());
         }
@@ -116,6 +120,7 @@ fn beside_us(
         env: &session.child_env(&span),
     };
     let mut feed = Feed::new(session, File::from(input), pipe, &shell, &span);
+    feed.interactive = arguments.interactive();
     feed.quiet_shell = arguments.options.is_empty() && !is_prepared(&session.env);
     let ending = supervise::run_beside(&program, |process| feed.serve(process))?;
     finish(session, &span, Some(ending));

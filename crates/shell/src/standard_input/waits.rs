@@ -28,16 +28,19 @@ pub struct Watched {
     pipe: String,
     /// Where bash keeps what it reads commands into, once it was seen.
     buffer: Option<u64>,
+    /// An interactive bash reads commands into its image, too: whatever it reads may be one.
+    interactive: bool,
 }
 
 impl Watched {
     /// A shell that reads the pipe which is our own standard input.
-    pub fn new(process: i32) -> Self {
+    pub fn new(process: i32, interactive: bool) -> Self {
         let pipe = fs::read_link("/proc/self/fd/0").unwrap_or_default();
         Self {
             process,
             pipe: pipe.display().to_string(),
             buffer: None,
+            interactive,
         }
     }
 
@@ -54,7 +57,7 @@ impl Watched {
         if descriptor != 0 && !self.is_pipe(self.process, descriptor) {
             return Waits::Nobody;
         }
-        if self.buffer == Some(address) {
+        if self.interactive || self.buffer == Some(address) {
             return Waits::Shell;
         }
         match (blocked::memory(self.process, address), count) {

@@ -1,0 +1,180 @@
+//! A menu that only keys can work: arrows move, Enter takes. What a terminal says by itself (answers to
+//! what some program has asked it, mouse reports) moves and takes nothing.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use substrate_sys::process_group;
+use substrate_sys::terminal::Modes;
+
+/// What was pressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    Up,
+    Down,
+    Enter,
+    Leave,
+}
+
+/// Tells keys from what a terminal sends by itself.
+#[derive(Default)]
+struct Keyboard {
+    state: State,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Plain,
+    Escape,
+    /// A control sequence, and whether it has parameters.
+    Sequence(bool),
+    /// A string up to its terminator, and whether an escape came last.
+    Text(bool),
+    /// This many bytes belong to what came before.
+    Skip(u8),
+}
+
+impl Keyboard {
+    fn press(&mut self, byte: u8) -> Option<Key> {
+        let (next, key) = match (self.state, byte) {
+            (State::Plain, 0x1b) => (State::Escape, None),
+            (State::Plain, b'\r' | b'\n') => (State::Plain, Some(Key::Enter)),
+            (State::Plain, 0x03 | 0x04 | 0x1c) => (State::Plain, Some(Key::Leave)),
+            (State::Plain, 0x90 | 0x98 | 0x9d..=0x9f) => (State::Text(false), None),
+            (State::Plain, 0x9b) | (State::Escape, b'[') => (State::Sequence(false), None),
+            (State::Plain, _) => (State::Plain, None),
+            (State::Escape, b'P' | b']' | b'X' | b'^' | b'_') => (State::Text(false), None),
+            (State::Escape, b'O' | b'N') => (State::Skip(1), None),
+            (State::Escape, 0x1b) => (State::Escape, None),
+            (State::Escape, _) => (State::Plain, None),
+            (State::Sequence(false), b'A') => (State::Plain, Some(Key::Up)),
+            (State::Sequence(false), b'B') => (State::Plain, Some(Key::Down)),
+            // An old mouse report: the button and where it was pressed.
+            (State::Sequence(false), b'M') => (State::Skip(3), None),
+            (State::Sequence(_), 0x1b) => (State::Escape, None),
+            (State::Sequence(_), 0x40..=0x7e) => (State::Plain, None),
+            (State::Sequence(_), _) => (State::Sequence(true), None),
+            (State::Text(_), 0x07 | 0x9c) | (State::Text(true), b'\\') => (State::Plain, None),
+            (State::Text(_), _) => (State::Text(byte == 0x1b), None),
+            (State::Skip(1), _) => (State::Plain, None),
+            (State::Skip(left), _) => (State::Skip(left.saturating_sub(1)), None),
+        };
+        self.state = next;
+        key
+    }
+}
+
+/// How long a terminal may take to answer; over a slow line the answer is late, and keys wait for it.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// Asks the terminal how it is, and drops everything up to the answer: a terminal answers in order, so what
+/// programs have asked it before is dropped, too.
+pub fn settle(mut tty: &File) -> io::Result<()> {
+    const ASKED: &[u8] = b"\x1b[5n";
+    const ANSWER: &[u8] = b"\x1b[0n";
+    let modes = Modes::of(tty)?;
+    modes.editing().apply(tty)?;
+
+    tty.write_all(ASKED)?;
+    let end = Instant::now() + PATIENCE;
+    let mut seen = Vec::new();
+    while !seen.ends_with(ANSWER) {
+        let left = end.saturating_duration_since(Instant::now());
+        let ready = process_group::readable(&[tty.as_fd()], Some(left))?;
+        if !ready.contains(&true) {
+            break;
+        }
+        let mut byte = [0_u8; 1];
+        if tty.read(&mut byte)? == 0 {
+            break;
+        }
+        seen.push(byte[0]);
+    }
+    modes.apply(tty)
+}
+
+/// Lets a person choose; `None` when he leaves without a choice.
+pub fn choose(tty: &File, items: &[&str], first: usize) -> io::Result<Option<usize>> {
+    let modes = Modes::of(tty)?;
+    modes.editing().apply(tty)?;
+    let chosen = pick(tty, items, first);
+    let gone = erase(tty, items.len());
+    modes.apply(tty)?;
+    gone.and(chosen)
+}
+
+fn pick(mut tty: &File, items: &[&str], first: usize) -> io::Result<Option<usize>> {
+    let mut keyboard = Keyboard::default();
+    let mut at = first;
+    draw(tty, items, at)?;
+    loop {
+        let mut byte = [0_u8; 1];
+        if tty.read(&mut byte)? == 0 {
+            return Ok(None);
+        }
+        let count = items.len().max(1);
+        match keyboard.press(byte[0]) {
+            None => continue,
+            Some(Key::Enter) => return Ok(Some(at)),
+            Some(Key::Leave) => return Ok(None),
+            Some(Key::Up) => at = (at + count - 1) % count,
+            Some(Key::Down) => at = (at + 1) % count,
+        }
+        erase(tty, items.len())?;
+        draw(tty, items, at)?;
+    }
+}
+
+fn draw(mut tty: &File, items: &[&str], at: usize) -> io::Result<()> {
+    let mut text = String::new();
+    for (number, item) in items.iter().enumerate() {
+        let mark = if number == at { '>' } else { ' ' };
+        text.push_str(&format!("{mark} {item}\r\n"));
+    }
+    tty.write_all(text.as_bytes())
+}
+
+/// Takes the menu off the screen.
+fn erase(mut tty: &File, lines: usize) -> io::Result<()> {
+    tty.write_all("\x1b[1A\r\x1b[2K".repeat(lines).as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(bytes: &[u8]) -> Vec<Key> {
+        let mut keyboard = Keyboard::default();
+        bytes
+            .iter()
+            .filter_map(|byte| keyboard.press(*byte))
+            .collect()
+    }
+
+    #[test]
+    fn arrows_and_enter_are_keys() {
+        assert_eq!(
+            keys(b"\x1b[A\x1b[B\r\x03"),
+            [Key::Up, Key::Down, Key::Enter, Key::Leave]
+        );
+    }
+
+    #[test]
+    fn what_a_terminal_says_is_none() {
+        for said in [
+            &b"\x1b]99;i=j:p=?;\x1b\\\x1bP1$r2 q\x1b\\"[..],
+            b"\x1b]52;c;akFBQQ==\x07\x1bP>|tmux 3.3a\x1b\\",
+            b"\x1b[<0;10;10M\x1b[<0;10;10m\x1b[M !!\x1b[I\x1b[O",
+            b"\x1b[12;40R\x1b[?64;1;2c\x1b[0n\x1b[1;2A",
+            b"\x9b12;40R\x90 j\r \x9c",
+            b"jk \tabc",
+            b"\x1bOA\x1b_G\r\x1b\\",
+            b"\x1bP\r\n",
+        ] {
+            assert_eq!(keys(said), [], "{}", said.escape_ascii());
+        }
+    }
+}
