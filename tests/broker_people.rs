@@ -376,7 +376,7 @@ fn keys_that_a_program_types_are_no_answer() {
     let inject = sandbox.project().join("inject");
     script(
         &inject,
-        "#!/usr/bin/env python3\nimport fcntl, termios, time\ntime.sleep(1)\nfor _ in range(20):\n    for key in b'kkk\\r':\n        fcntl.ioctl(0, termios.TIOCSTI, bytes([key]))\n    time.sleep(0.3)\n",
+        "#!/usr/bin/env python3\nimport fcntl, termios, time\ntime.sleep(1)\nfor _ in range(20):\n    for key in b'\\x1b[A\\x1b[A\\x1b[A\\r':\n        fcntl.ioctl(0, termios.TIOCSTI, bytes([key]))\n    time.sleep(0.3)\n",
     );
     let mut shell = Command::new("/bin/sh");
     sandbox.prepare(&mut shell);

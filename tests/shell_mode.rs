@@ -341,7 +341,7 @@ fn what_runs_of_a_stream_was_judged_as_it_runs() {
         &sandbox.project().join("forbidden"),
         "#!/bin/sh\necho RAN\n",
     );
-    let mut run = |stream: &str| {
+    let run = |stream: &str| {
         let mut command = sandbox.substrate();
         let path = std::env::var("PATH").unwrap();
         command.env("PATH", format!("{}:{path}", sandbox.project().display()));

@@ -380,6 +380,31 @@ fn a_look_around_keeps_what_the_host_did_a_conflict() {
 }
 
 #[test]
+fn what_comes_on_standard_input_stays_commands_and_data() {
+    let Some(sandbox) = sandbox("what_comes_on_standard_input_stays_commands_and_data") else {
+        return;
+    };
+    let long = "x".repeat(200_000);
+    for (stream, said) in [
+        ("false\necho $? $0\n".to_owned(), "1 bash\n".to_owned()),
+        (
+            "read x\ntouch made\necho \"<$x>\"\ncat\nrest\n".to_owned(),
+            "<touch made>\nrest\n".to_owned(),
+        ),
+        (format!("wc -c\n{long}\n"), "200001\n".to_owned()),
+    ] {
+        let path = sandbox.home().join("stream");
+        std::fs::write(&path, stream).unwrap();
+        let mut command = sandbox.substrate();
+        command.env("SUBSTRATE_WORLD", "enabled");
+        command.stdin(std::fs::File::open(&path).unwrap());
+        let output = command.output().unwrap();
+        assert_eq!(text(&output.stdout), said, "{}", text(&output.stderr));
+    }
+    assert_eq!(content(&sandbox, "made"), None);
+}
+
+#[test]
 fn a_look_around_that_is_killed_loses_nothing() {
     let Some(sandbox) = sandbox("a_look_around_that_is_killed_loses_nothing") else {
         return;

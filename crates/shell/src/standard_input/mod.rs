@@ -9,7 +9,7 @@ mod waits;
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -80,7 +80,9 @@ pub fn run(session: &Session, arguments: &Arguments<'_>, cwd: &Path) -> Ending {
 fn in_a_world(session: &Session, arguments: &Arguments<'_>, cwd: &Path) -> std::io::Result<Ending> {
     let mut text = Vec::new();
     std::io::stdin().lock().read_to_end(&mut text)?;
-    process_group::replace_stdin(memfd::sealed(c"standard input", &text)?)?;
+    let mut file = File::from(memfd::sealed(c"standard input", &text)?);
+    file.rewind()?;
+    process_group::replace_stdin(file)?;
     let job = Job::Input {
         text,
         words: arguments.words(),
