@@ -503,7 +503,7 @@ fn a_trap_of_the_waiting_engine_is_no_person() {
         return;
     }
     let sandbox = Sandbox::with_policy(ASKS);
-    injector(&sandbox, "kkk\\r");
+    injector(&sandbox, "\\x1b[A\\x1b[A\\x1b[A\\r");
     let mut person = at_the_prompt(&sandbox);
     // Somebody who has no terminal wakes the engine while the question stands; its trap types.
     // Without job control it leaves the foreground to us, where the question is asked.

@@ -292,6 +292,7 @@ impl Engine {
             Ok(Waited::Got(report)) => {
                 self.report = report;
                 self.image = self.image_now();
+                self.learn_buffer();
                 Ok(())
             }
             Ok(Waited::Ended(ending)) => Err(EngineError::EndedEarly(ending)),
@@ -856,11 +857,16 @@ impl Engine {
 
     /// Learns where the engine keeps the commands that it reads, while it reads ours.
     fn learn_buffer(&mut self) {
-        if self.buffer.is_none()
-            && let Some((address, from)) = blocked::reading(self.launched.process)
-            && from.as_os_str().as_bytes().starts_with(b"socket:")
-        {
-            self.buffer = Some(address);
+        let end = Instant::now() + CHECK;
+        while self.dialect == Dialect::Bash && self.buffer.is_none() && Instant::now() < end {
+            // It has just reported and is about to read.
+            if let Some((address, from)) = blocked::reading(self.launched.process)
+                && from.as_os_str().as_bytes().starts_with(b"socket:")
+            {
+                self.buffer = Some(address);
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(100));
         }
     }
 
