@@ -86,10 +86,10 @@ impl Call {
     }
 }
 
-/// Where a process that is blocked in a read wants to have the bytes, and the file that they come from.
-pub fn reading(process: i32) -> Option<(u64, PathBuf)> {
+/// Where a process that is blocked in a read wants to have the bytes, how many, and the file that they come from.
+pub fn reading(process: i32) -> Option<(u64, u64, PathBuf)> {
     let call = Call::of(process).filter(Call::is_read)?;
-    let [descriptor, address, _] = call.arguments;
+    let [descriptor, address, count] = call.arguments;
     let from = fs::read_link(format!("/proc/{process}/fd/{descriptor}")).ok()?;
-    Some((address, from))
+    Some((address, count, from))
 }

@@ -860,7 +860,7 @@ impl Engine {
         let end = Instant::now() + CHECK;
         while self.dialect == Dialect::Bash && self.buffer.is_none() && Instant::now() < end {
             // It has just reported and is about to read.
-            if let Some((address, from)) = blocked::reading(self.launched.process)
+            if let Some((address, COMMANDS, from)) = blocked::reading(self.launched.process)
                 && from.as_os_str().as_bytes().starts_with(b"socket:")
             {
                 self.buffer = Some(address);
@@ -873,13 +873,12 @@ impl Engine {
     /// Whether the engine reads commands from a terminal, which we did not send. A program that a line has
     /// put in its place may read what it likes.
     fn strayed(&self) -> bool {
-        let reading = self
-            .buffer
-            .and_then(|_| blocked::reading(self.launched.process));
-        reading.is_some_and(|(address, from)| {
-            Some(address) == self.buffer
+        let reading = blocked::reading(self.launched.process);
+        reading.is_some_and(|(address, count, from)| {
+            (Some(address) == self.buffer || count == COMMANDS)
                 && from.starts_with("/dev")
-                && self.image == self.image_now()
+                && self.dialect == Dialect::Bash
+                && (self.image.as_os_str().is_empty() || self.image == self.image_now())
         })
     }
 
@@ -917,6 +916,8 @@ impl Engine {
             self.tell_size(console);
         }
         match (self.launched.change)(false) {
+            // It wanted to read the terminal while that was not its own.
+            Ok(Some(Change::Stopped(signal::TTIN))) => Some(self.end(Ending::Strayed)),
             Ok(Some(Change::Stopped(_))) if !(passing && self.may_suspend) => {
                 // Somebody else stopped it. Were we to stop as well, the next keys would go to whatever
                 // is outside, at a moment that a program has chosen.
@@ -1039,6 +1040,9 @@ impl Engine {
         let _ = modes.apply(&pty.slave);
     }
 }
+
+/// How many bytes an interactive bash asks for when it reads commands; `read` asks for one, or for more.
+const COMMANDS: u64 = 1024;
 
 /// The builtin by which a person stops the whole shell.
 const SUSPEND: &[u8] = b"suspend";
