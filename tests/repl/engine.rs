@@ -383,7 +383,7 @@ fn keys_bound_to_commands_edit_the_line() {
 
 #[test]
 fn a_shell_that_reads_the_terminal_by_itself_is_replaced() {
-    for line in ["ulimit -n 20"] {
+    for line in ["ulimit -n 20", "trap 'exec </dev/tty' DEBUG\r:"] {
         let mut t = Terminal::ready();
         t.keys(format!("{line}\r"));
         t.wait_for("read the terminal by itself");

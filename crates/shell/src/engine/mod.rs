@@ -783,8 +783,7 @@ impl Engine {
             }
             if is_ready(0) && !self.receive() || is_ready(1) {
                 self.pass_output(console);
-                let _ = process_group::readable(&[self.launched.ended.as_fd()], None);
-                return Ok(Waited::Ended(self.ending().unwrap_or(Ending::Exited(0))));
+                return Ok(Waited::Ended(self.see_out()));
             }
         }
     }
@@ -875,11 +874,26 @@ impl Engine {
     fn strayed(&self) -> bool {
         let reading = blocked::reading(self.launched.process);
         reading.is_some_and(|(address, count, from)| {
-            (Some(address) == self.buffer || count == COMMANDS)
-                && from.starts_with("/dev")
+            from.starts_with("/dev")
+                && (Some(address) == self.buffer || count == COMMANDS)
                 && self.dialect == Dialect::Bash
                 && (self.image.as_os_str().is_empty() || self.image == self.image_now())
         })
+    }
+
+    /// Waits for the end of an engine that has closed its channel: it exits, a program has taken its place,
+    /// or it has put something else where its commands come from.
+    fn see_out(&mut self) -> Ending {
+        loop {
+            let ended = process_group::readable(&[self.launched.ended.as_fd()], Some(CHECK));
+            match ended {
+                Ok(ended) if !ended.contains(&true) => {}
+                _ => return self.ending().unwrap_or(Ending::Exited(0)),
+            }
+            if self.strayed() {
+                return self.end(Ending::Strayed);
+            }
+        }
     }
 
     /// Ends the engine, which cannot be trusted or used any more.
