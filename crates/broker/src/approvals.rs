@@ -322,9 +322,23 @@ pub fn fits(
 ) -> Result<bool, String> {
     let stages = pattern::command(text, &pattern::Sets::new(), models)?;
     match stages.as_slice() {
-        [stage] => Ok(covers(stage, line, index, facts)),
+        [stage] => Ok(covers(stage, line, index, facts) && names_options(text, line, index)),
         _ => Err("a pattern with `|` cannot be remembered".to_owned()),
     }
+}
+
+/// Whether a pattern names every option of a command. What a person agreed to may come with other operands,
+/// but `git push origin *` is no word about `--force`.
+fn names_options(text: &str, line: &Line, index: usize) -> bool {
+    let named: Vec<&[u8]> = text.split_whitespace().map(str::as_bytes).collect();
+    let Some(invocation) = line.invocations.get(index) else {
+        return false;
+    };
+    let words = invocation.argv.iter().skip(1).map(|word| word.text());
+    words
+        .take_while(|word| word.as_ref() != b"--")
+        .filter(|word| word.len() > 1 && word.starts_with(b"-"))
+        .all(|word| named.contains(&quoted(&String::from_utf8_lossy(&word)).as_bytes()))
 }
 
 /// Whether a pattern that a person edited still covers what was asked about.

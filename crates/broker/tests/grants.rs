@@ -64,6 +64,30 @@ fn what_is_proposed_is_exactly_what_was_asked() {
 }
 
 #[test]
+fn a_star_in_a_grant_is_no_word_about_options() {
+    let place = Place::new();
+    place.policy("base", ASKS);
+    let broker = place.broker("base");
+    let wide = |asked: &str, pattern: &str| {
+        let evaluation = judge(&broker, asked, &place.project());
+        let what = [Approved::Command(pattern.into())];
+        grant(&broker, &evaluation, &what, Lasting::Seconds(Some(60)));
+    };
+    wide("git push origin", "git push origin *");
+    assert!(!asks(&broker, "git push origin main", &place));
+    for other in [
+        "git push --force origin main",
+        "git push origin main -f",
+        "git push -u origin main",
+    ] {
+        assert!(asks(&broker, other, &place), "{other}");
+    }
+    wide("git push -u origin x", "git push -u origin *");
+    assert!(!asks(&broker, "git push -u origin main", &place));
+    assert!(asks(&broker, "git push -u --force origin main", &place));
+}
+
+#[test]
 fn a_grant_covers_its_pattern_its_directory_and_its_policy_only() {
     let place = Place::new();
     place.policy("base", ASKS);
