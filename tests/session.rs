@@ -430,7 +430,7 @@ fn asking_inside() -> (Sandbox, Person) {
 }
 
 /// From the choice that is preselected up to the first, and taken.
-const ALLOW_ONCE: &str = "kkk\r";
+const ALLOW_ONCE: &str = "\x1b[A\x1b[A\x1b[A\r";
 
 #[test]
 fn a_start_that_nobody_typed_is_asked_about_at_the_prompt() {
@@ -438,6 +438,7 @@ fn a_start_that_nobody_typed_is_asked_about_at_the_prompt() {
     let made = sandbox.project().join("asked.txt");
     person.types("sh inner.sh\r");
     person.sees("Command: /usr/bin/uname");
+    person.sees("> Deny");
     person.types("\r");
     person.sees("User denied approval");
     person.sees("status-126");
@@ -446,16 +447,16 @@ fn a_start_that_nobody_typed_is_asked_about_at_the_prompt() {
     // What is typed before the question is for the program, and no answer.
     person.types("sleep 1; sh -c 'sh inner.sh; :'; cat\r");
     std::thread::sleep(std::time::Duration::from_millis(300));
-    person.types(ALLOW_ONCE);
+    person.types("kkk\r");
     person.sees("Started by: sh inner.sh\r\nStarted by: sh -c 'sh inner.sh; :'\r\n");
-    person.sees("Deny");
+    person.sees("> Deny");
     person.types("\r");
     person.sees("status-126");
     person.sees("kkk");
     person.types("\x04");
     person.sees("ready> ");
     person.types("sh inner.sh\r");
-    person.sees("Deny");
+    person.sees("> Deny");
     person.types(ALLOW_ONCE);
     person.sees("status-0");
     person.sees("ready> ");
@@ -492,7 +493,7 @@ fn a_question_does_not_destroy_what_a_program_has_drawn() {
     person.sees("drawn-50");
     person.sees("\x1b[2J");
     person.sees("\x1b[?1l");
-    person.sees("Deny");
+    person.sees("> Deny");
     // Arrow keys are those of a plain terminal again.
     person.types("\x1b[A\x1b[A\x1b[A\r");
     person.sees("\x1b[?1h");
@@ -534,10 +535,17 @@ fn a_shell_in_a_world_chooses_no_program_that_runs_outside() {
         .env("PAGER", "true");
     let mut person = Person::start(command);
     person.sees("ready> ");
-    person.types("chmod +x chosen; export EDITOR=$PWD/chosen VISUAL=$PWD/chosen PAGER=$PWD/chosen PATH=$PWD:$PATH\r");
+    person.types("chmod +x chosen; export EDITOR=$PWD/chosen VISUAL=$PWD/chosen PAGER=$PWD/chosen PATH=$PWD:$PATH; echo set-$((1+1))\r");
+    person.sees("set-2");
+    // Only what is typed at the prompt is a person's word.
+    let at_the_prompt = || std::thread::sleep(std::time::Duration::from_millis(1000));
+    at_the_prompt();
     person.types("substrate policy edit test; substrate trace list\r");
+    person.sees("denied by policy");
+    at_the_prompt();
     person.types("substrate policy edit test\r");
     person.sees("nothing was changed");
+    at_the_prompt();
     person.types("substrate trace list\r");
     person.types("echo on-$((2+2))\r");
     person.sees("on-4");
@@ -556,7 +564,7 @@ fn start_up_files_can_be_asked_about() {
     let mut command = sandbox.substrate();
     command.args(["-i", "--rcfile", "rc"]).env("TERM", "xterm");
     let mut person = Person::start(command);
-    person.sees("Deny");
+    person.sees("> Deny");
     person.types(ALLOW_ONCE);
     person.sees("status-0");
     person.sees("ready> ");

@@ -826,8 +826,6 @@ impl Session<'_, '_> {
                 keys.push_pending(&ahead);
                 // Somebody typed this for a program, which could stop reading wherever it liked.
                 self.typed &= !keys.has_foreign();
-                self.typed &=
-                    !(ran_something && substrate_sys::terminal::has_input(self.console.terminal()));
                 if ran_something {
                     to_line_start(&self.console, self.shared.looks);
                 }
