@@ -44,7 +44,12 @@ impl Keyboard {
             (State::Plain, b'\r' | b'\n') => (State::Plain, Some(Key::Enter)),
             (State::Plain, 0x03 | 0x04 | 0x1c) => (State::Plain, Some(Key::Leave)),
             (State::Plain, 0x90 | 0x98 | 0x9d..=0x9f) => (State::Text(false), None),
-            (State::Plain, 0x9b) | (State::Escape, b'[') => (State::Sequence(false), None),
+            (State::Escape, b'[') => (State::Sequence(false), None),
+            (State::Plain, 0x9b) => (State::Sequence(true), None),
+            // The rest of a letter in UTF-8 is no control character.
+            (State::Plain, 0xc3..=0xdf) => (State::Skip(1), None),
+            (State::Plain, 0xe0..=0xef) => (State::Skip(2), None),
+            (State::Plain, 0xf0..=0xf4) => (State::Skip(3), None),
             (State::Plain, _) => (State::Plain, None),
             (State::Escape, b'P' | b']' | b'X' | b'^' | b'_') => (State::Text(false), None),
             (State::Escape, b'O' | b'N') => (State::Skip(1), None),
@@ -163,6 +168,17 @@ mod tests {
     }
 
     #[test]
+    fn letters_leave_the_next_key_a_key() {
+        for letter in ["А", "Û", "ß", "盛", "🐛"] {
+            assert_eq!(
+                keys(format!("{letter}\x03").as_bytes()),
+                [Key::Leave],
+                "{letter}"
+            );
+        }
+    }
+
+    #[test]
     fn what_a_terminal_says_is_none() {
         for said in [
             &b"\x1b]99;i=j:p=?;\x1b\\\x1bP1$r2 q\x1b\\"[..],
@@ -170,6 +186,7 @@ mod tests {
             b"\x1b[<0;10;10M\x1b[<0;10;10m\x1b[M !!\x1b[I\x1b[O",
             b"\x1b[12;40R\x1b[?64;1;2c\x1b[0n\x1b[1;2A",
             b"\x9b12;40R\x90 j\r \x9c",
+            b"\x9bA\xc2\x9bA\xc3\x9bA",
             b"jk \tabc",
             b"\x1bOA\x1b_G\r\x1b\\",
             b"\x1bP\r\n",
