@@ -293,6 +293,28 @@ fn piped(command: &mut std::process::Command, input: &str) -> std::process::Outp
     output
 }
 
+#[test]
+fn what_a_stopped_reader_leaves_is_judged() {
+    let sandbox = Sandbox::with_policy(ENFORCE);
+    script(&sandbox.project().join("forbidden"), "echo ran\n");
+    let mut stream =
+        "PATH=.:$PATH\ncat <&0 >/dev/null & p=$!; sleep 0.02; kill -STOP $p; sleep 0.3; kill -KILL $p\n"
+            .to_owned();
+    stream.push_str(&"forbidden thing\n".repeat(8_000));
+    let output = piped(&mut sandbox.substrate(), &stream);
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("ran"));
+}
+
+#[test]
+fn what_read_leaves_of_a_line_is_recorded() {
+    let sandbox = Sandbox::with_policy("mode: observe\n");
+    let output = piped(&mut sandbox.substrate(), "read -n1 x\nxecho left-over\n");
+    assert_eq!(output.stdout, b"left-over\n");
+    let trace = sandbox.run(["trace"]);
+    let trace = String::from_utf8_lossy(&trace.stdout).into_owned();
+    assert!(trace.contains("echo left-over"), "{trace}");
+}
+
 /// Streams of commands and data.
 const STREAMS: &[&str] = &[
     "false\necho $?\n",

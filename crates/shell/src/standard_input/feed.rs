@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use substrate_executor::front::Kind;
 use substrate_executor::oneshot::{self, FAILED};
 use substrate_executor::session::Session;
 use substrate_policy::terms::Place;
+use substrate_sys::flags;
 use substrate_sys::poll::{self, Wanted};
 use substrate_sys::process_group;
 use substrate_trace::{Event, Mode, RuleRef, SpanInfo};
@@ -33,6 +35,9 @@ const BATCH: usize = 64 << 10;
 /// How long a program runs before it is looked at whether it waits for data.
 const PROGRAM: Duration = Duration::from_millis(2);
 
+/// How long a reader may take to take what it waits for.
+const TAKEN: Duration = Duration::from_millis(50);
+
 /// The stream, the shell, and what was handed over.
 pub struct Feed<'a> {
     session: &'a Session,
@@ -47,6 +52,8 @@ pub struct Feed<'a> {
     /// The command that runs.
     running: Option<SpanInfo>,
     enforcing: bool,
+    /// Every `read` so far takes whole lines.
+    whole_lines: bool,
     /// The shell is an interactive one.
     pub interactive: bool,
     /// Nothing has changed what plain builtins mean.
@@ -74,6 +81,7 @@ impl<'a> Feed<'a> {
             at_end: false,
             running: None,
             enforcing: parent.mode == Mode::Enforce,
+            whole_lines: true,
             interactive: false,
             quiet_shell: false,
         }
@@ -163,13 +171,33 @@ impl<'a> Feed<'a> {
             return !self.at_end;
         }
         let mut count = most.min(PAGE).min(self.text.len());
-        if most == 1 && !self.enforcing {
+        if most == 1 && !self.enforcing && self.whole_lines {
             // `read` takes bytes up to the end of a line; where nothing is refused it may have them at once.
             let line = self.text.iter().position(|byte| *byte == b'\n');
             count = line.map_or(self.text.len(), |at| at + 1).min(PAGE);
         }
         let data: Vec<u8> = self.text.drain(..count).collect();
-        self.write(&data, ended)
+        let written = self.write(&data, ended);
+        self.take_back();
+        written
+    }
+
+    /// Takes back what its reader has left: the shell would run it.
+    fn take_back(&mut self) {
+        let until = Some(Instant::now() + TAKEN);
+        let pipe = self.pipe.as_ref().map(|pipe| Wanted::both(pipe.as_fd()));
+        if pipe.is_none_or(|pipe| ready(poll::wait_until(&mut [pipe], until), 0)) {
+            return;
+        }
+        let mut left = [0_u8; PAGE];
+        // Opened anew, so that the shell's own reads go on waiting.
+        let count = File::options()
+            .read(true)
+            .custom_flags(flags::O_NONBLOCK)
+            .open("/proc/self/fd/0")
+            .and_then(|mut pipe| pipe.read(&mut left))
+            .unwrap_or(0);
+        self.text.splice(..0, left.into_iter().take(count));
     }
 
     /// Judges the next command and hands it over; false at the end of the stream.
@@ -317,6 +345,7 @@ impl<'a> Feed<'a> {
         self.session.heed_policy_changes();
         self.enforcing = evaluation.policy.mode == Mode::Enforce;
         self.quiet_shell &= keeps_meanings(evaluation);
+        self.whole_lines &= reads_whole_lines(evaluation);
         if evaluation.line.invocations.is_empty() && evaluation.line.complete() {
             return Ok(None);
         }
@@ -371,6 +400,17 @@ fn keeps_meanings(evaluation: &Evaluation) -> bool {
         && line.invocations.iter().all(|invocation| {
             let name = invocation.argv.first();
             name.is_none_or(|name| name.value().is_some_and(known))
+        })
+}
+
+/// Whether every `read` of a command goes on to the end of a line; what one leaves of it, the shell runs.
+fn reads_whole_lines(evaluation: &Evaluation) -> bool {
+    let line = &evaluation.line;
+    let is_name = |word: &[u8]| word == b"-r" || !word.starts_with(b"-");
+    line.complete()
+        && line.invocations.iter().all(|invocation| {
+            let mut words = invocation.argv.iter().map(|word| word.value());
+            words.next().flatten() != Some(b"read") || words.all(|word| word.is_some_and(is_name))
         })
 }
 

@@ -82,7 +82,7 @@ impl Watched {
             let Some(call) = Call::of(process) else {
                 continue;
             };
-            if call.is_read() && self.is_pipe(process, call.arguments[0]) {
+            if call.is_read() && self.is_pipe(process, call.arguments[0]) && sleeps(process) {
                 return Waits::Reader(usize::try_from(call.arguments[2]).unwrap_or(1).max(1));
             }
             perhaps |= call.looks_at_several() && self.is_pipe(process, 0);
@@ -97,6 +97,13 @@ impl Watched {
         fs::read_link(format!("/proc/{process}/fd/{descriptor}"))
             .is_ok_and(|path| path.as_os_str() == self.pipe.as_str())
     }
+}
+
+/// Whether a process sleeps. One that was stopped in a read takes nothing, and the shell would run it.
+fn sleeps(process: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    after_name.trim_start().starts_with('S')
 }
 
 fn children(process: i32) -> Vec<i32> {
