@@ -66,17 +66,8 @@ pub fn permit<'e>(
     Some(permit)
 }
 
-/// Settles a line that a person must approve: `Ok` when it may run, else why not.
-pub fn settle(
-    session: &Session,
-    request: &Request<'_>,
-    evaluation: &Evaluation,
-    span: &SpanInfo,
-) -> Result<(), String> {
-    put(session, request, evaluation, span, None, &[]).map(drop)
-}
-
-/// The same for a program that was started inside, by `parents`, the nearest first.
+/// Has a person decide about a program that was started inside, by `parents`, the nearest first: `Ok` when
+/// it may run, else why not.
 pub fn settle_start(
     session: &Session,
     request: &Request<'_>,

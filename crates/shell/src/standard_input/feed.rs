@@ -19,7 +19,7 @@ use substrate_policy::terms::Place;
 use substrate_sys::flags;
 use substrate_sys::poll::{self, Wanted};
 use substrate_sys::process_group;
-use substrate_trace::{Event, Mode, RuleRef, SpanInfo};
+use substrate_trace::{Mode, SpanInfo};
 
 use super::quiet::{is_quiet, is_quiet_builtin};
 use super::waits::{Waits, Watched, can_be_seen};
@@ -355,32 +355,15 @@ impl<'a> Feed<'a> {
             .session
             .span(evaluation, shown, Vec::new(), request.cwd);
         span.parent_span = Some(self.parent.span_id);
-        let refuse = |rule: Option<&RuleRef>, why: &str| {
-            self.session.refuse(&span, rule, why);
-            Err(oneshot::DENIED)
+        let Some(permit) = approval::permit(self.session, request, evaluation, &span, None) else {
+            return Err(oneshot::DENIED);
         };
-        let terms = match &evaluation.answer {
-            Answer::Allow(terms) => terms,
-            Answer::Deny(rule) => return refuse(rule.as_ref(), ""),
-            Answer::Ask(terms, rule) => {
-                match approval::settle(self.session, request, evaluation, &span) {
-                    Ok(()) => terms,
-                    Err(why) => return refuse(rule.as_ref(), &why),
-                }
-            }
-        };
-        if terms.place != Place::Direct {
+        if permit.terms.place != Place::Direct {
             self.session.front.say(
                 Kind::Failed,
                 "a command on standard input cannot be isolated on its own; run it with `substrate -c`",
             );
             return Err(FAILED);
-        }
-        if let Some((outcome, rule)) = &evaluation.would {
-            let mut violation = span.clone();
-            violation.rule = rule.clone();
-            self.session
-                .record_or_warn(&Event::policy_violation(&violation, *outcome));
         }
         span.place = Some("direct");
         if !self.session.record_start(&span) {
