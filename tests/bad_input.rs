@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
-mod common;
-
 use std::process::Stdio;
 
-use common::{Sandbox, skip};
+use crate::common::{Sandbox, skip};
 
 /// What a policy file's mistake looks like to the person who made it.
 fn complaint(text: &str) -> String {

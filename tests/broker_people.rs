@@ -2,13 +2,10 @@
 //! might try to answer for a person.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-mod person;
-
 use std::process::Command;
 
-use common::{Sandbox, script, skip};
-use person::Person;
+use crate::common::{Sandbox, script, skip};
+use crate::person::Person;
 
 /// The key that moves up.
 const UP: &str = "\x1b[A";

@@ -1,13 +1,10 @@
 //! Setting up, choosing, trusting and removing: the commands by which a person changes what holds.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-mod person;
-
 use std::fs;
 
-use common::{Sandbox, script, skip};
-use person::Person;
+use crate::common::{Sandbox, script, skip};
+use crate::person::Person;
 
 const BASE: &str = "mode: enforce\nworld: { enabled: off }\nfs: { outside: allow }\ncommands: { denied: [\"sleep *\"] }\n";
 

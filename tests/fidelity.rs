@@ -1,12 +1,10 @@
 //! The same lines, typed at bash and at Substrate: output, status and files must agree.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod terminal;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use terminal::{Setup, Terminal};
+use crate::terminal::{Setup, Terminal};
 
 const CASES: &str = include_str!("fidelity_lines.txt");
 
@@ -103,7 +101,7 @@ fn one_shot(program: &Path, line: &str, home: &Path) -> (String, Option<i32>) {
 
 #[test]
 fn lines_do_the_same_with_c() {
-    let shell = terminal::shell_under_test();
+    let shell = crate::terminal::shell_under_test();
     let mut different = Vec::new();
     for (chapter, lines) in chapters() {
         let homes = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];

@@ -4,8 +4,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::chown;
@@ -13,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use common::Sandbox;
+use crate::common::Sandbox;
 
 const NOBODY: u32 = 65534;
 const ATTACKS: &str = include_str!("guard/attacks.txt");
@@ -166,7 +164,7 @@ fn attack(rules: &str, user: Option<u32>) -> BTreeMap<String, String> {
 fn no_way_of_starting_a_program_gets_past_the_rules() {
     for tool in ["gcc", "git", "python3"] {
         if !has(tool) {
-            common::skip(
+            crate::common::skip(
                 "no_way_of_starting_a_program_gets_past_the_rules",
                 &format!("{tool} is missing"),
             );
@@ -180,7 +178,7 @@ fn no_way_of_starting_a_program_gets_past_the_rules() {
             let (name, text) = attack.split_once('\n').unwrap();
             let outcome = with.get(name).map_or("lost", String::as_str);
             if outcome == "absent" {
-                common::skip(&format!("guard: {name}"), "its tool is missing");
+                crate::common::skip(&format!("guard: {name}"), "its tool is missing");
                 continue;
             }
             assert!(
@@ -204,7 +202,7 @@ fn no_way_of_starting_a_program_gets_past_the_rules() {
 #[test]
 fn what_runs_is_what_was_judged() {
     if !has("gcc") {
-        common::skip("what_runs_is_what_was_judged", "gcc is missing");
+        crate::common::skip("what_runs_is_what_was_judged", "gcc is missing");
         return;
     }
     let run = |rules: &str, rounds: u32| {
@@ -263,7 +261,7 @@ fn stub(starter: &str) -> Vec<u8> {
 fn a_program_that_names_a_refused_one_as_its_loader_does_not_start_it() {
     const NAME: &str = "a_program_that_names_a_refused_one_as_its_loader_does_not_start_it";
     if !has("gcc") || !cfg!(target_arch = "x86_64") {
-        return common::skip(NAME, "gcc for x86_64 is missing");
+        return crate::common::skip(NAME, "gcc for x86_64 is missing");
     }
     let flip = r#"
 import os, threading
@@ -298,7 +296,7 @@ os._exit(0)
                         "-o",
                     ];
                     rig.compile_with(&bare, "bare.c", "forbidden");
-                    common::script(&rig.path("innocent"), "");
+                    crate::common::script(&rig.path("innocent"), "");
                     fs::write(rig.path("innocent"), stub(starter)).unwrap();
                     fs::copy(rig.path("innocent"), rig.path(".envrc")).unwrap();
                     fs::write(rig.path("flip.py"), flip).unwrap();
@@ -321,7 +319,7 @@ os._exit(0)
 fn a_loader_runs_only_what_cannot_be_replaced_meanwhile() {
     const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
     if !Path::new(LOADER).exists() {
-        return common::skip(
+        return crate::common::skip(
             "a_loader_runs_only_what_cannot_be_replaced_meanwhile",
             LOADER,
         );
@@ -481,7 +479,7 @@ fn observing_records_and_refuses_nothing() {
 #[test]
 fn debuggers_work_where_the_policy_lets_them() {
     if !has("strace") {
-        common::skip(
+        crate::common::skip(
             "debuggers_work_where_the_policy_lets_them",
             "strace is missing",
         );
@@ -560,7 +558,7 @@ fn missing_programs_and_failing_starts_stay_what_they_are() {
 #[test]
 fn a_start_that_follows_a_failed_one_is_not_taken_for_somebody_elses() {
     if !has("dash") {
-        common::skip(
+        crate::common::skip(
             "a_start_that_follows_a_failed_one_is_not_taken_for_somebody_elses",
             "dash is missing",
         );
@@ -568,7 +566,7 @@ fn a_start_that_follows_a_failed_one_is_not_taken_for_somebody_elses() {
     }
     let rig = Rig::new(RULES, None);
     // Without an interpreter line the kernel refuses it, and dash tries the shell at once.
-    common::script(&rig.path("bare"), "exit 0\n");
+    crate::common::script(&rig.path("bare"), "exit 0\n");
     let often = "i=0; while [ $i -lt 300 ]; do ./bare || echo $?; i=$((i+1)); done";
     let output = rig.run(&format!(
         "for n in 1 2 3 4; do dash -c '{often}' & done; wait"
@@ -582,7 +580,7 @@ fn a_start_that_follows_a_failed_one_is_not_taken_for_somebody_elses() {
 #[test]
 fn a_program_whose_directory_was_renamed_is_judged_by_its_new_name() {
     if !has("python3") {
-        common::skip(
+        crate::common::skip(
             "a_program_whose_directory_was_renamed_is_judged_by_its_new_name",
             "python3 is missing",
         );
@@ -612,7 +610,7 @@ for _ in range(50):
 #[test]
 fn threads_that_start_programs_at_once_leave_one_of_them() {
     if !has("gcc") {
-        common::skip(
+        crate::common::skip(
             "threads_that_start_programs_at_once_leave_one_of_them",
             "gcc is missing",
         );

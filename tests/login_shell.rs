@@ -2,15 +2,11 @@
 //! prompt whatever is broken.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-mod login_support;
-mod person;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 
-use login_support::{ANN, Machine, PASSWORD, SHELL, text_of};
-use person::Person;
+use crate::login_support::{ANN, Machine, PASSWORD, SHELL, text_of};
+use crate::person::Person;
 
 /// What a login shell tells about itself: which start-up files it has read, and where it is.
 const ABOUT: &str = "echo \"[$PROFILE_READ] [$RC_READ] $(pwd) $HOME $USER\"; shopt -q login_shell && echo login; case $- in *i*) echo interactive;; esac; echo to-stderr >&2; exit 5";
@@ -313,7 +309,7 @@ script -qec "echo by-script-\$((1+1))" /dev/null'"#
             )));
             assert!(text.contains("by-editor-2"), "{text}");
         }
-        None => common::skip("tmux_and_editors_start_it", "there is no vi"),
+        None => crate::common::skip("tmux_and_editors_start_it", "there is no vi"),
     }
 }
 

@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Output, Stdio};
 
-use common::{Sandbox, script, skip};
+use crate::common::{Sandbox, script, skip};
 
 /// An HTTP server on loopback: `/N` answers with N bytes. The thread ends with the test process.
 fn serve() -> u16 {

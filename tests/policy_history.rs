@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
-mod common;
-
 use std::process::Output;
 
-use common::Sandbox;
+use crate::common::Sandbox;
 use serde_json::Value;
 
 const OPEN: &str =

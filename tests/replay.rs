@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
-mod common;
-
-use common::{Sandbox, skip};
+use crate::common::{Sandbox, skip};
 
 const POLICY: &str = "mode: observe\nfs: { write: [\"$PROJECT/**\"], protect: [] }\ncommands:\n  denied: [\"forbidden *\"]\n";
 
@@ -194,7 +192,7 @@ fn a_snapshot_that_was_tampered_with_is_not_used() {
     if no_worlds(&sandbox, "a_snapshot_that_was_tampered_with_is_not_used") {
         return;
     }
-    common::script(
+    crate::common::script(
         &sandbox.project().join("build.sh"),
         "#!/bin/sh\necho built\n",
     );
@@ -252,7 +250,7 @@ fn a_session_is_replayed_on_its_own_results() {
     let project = sandbox.project();
     std::fs::write(project.join(".gitignore"), "*.o\n").unwrap();
     let tool = tool(&sandbox);
-    common::script(&tool, "#!/bin/sh\necho two\n");
+    crate::common::script(&tool, "#!/bin/sh\necho two\n");
     let second = format!("{} >> log", tool.display());
     let id = session(
         &sandbox,
@@ -275,7 +273,7 @@ fn a_session_is_replayed_on_its_own_results() {
     );
     assert!(!project.join("x.o").exists());
 
-    common::script(&tool, "#!/bin/sh\necho 2\n");
+    crate::common::script(&tool, "#!/bin/sh\necho 2\n");
     let (code, said) = replayed(&sandbox, &["--session", "-", "--verbose"]);
     assert_eq!(code, Some(1), "{said}");
     assert!(
@@ -359,12 +357,12 @@ fn a_new_result_can_be_accepted() {
         return;
     }
     let tool = tool(&sandbox);
-    common::script(&tool, "#!/bin/sh\necho one > made; echo out\n");
+    crate::common::script(&tool, "#!/bin/sh\necho one > made; echo out\n");
     let line = tool.display().to_string();
     sandbox.run(["--record", "-c", &line]);
     let id = sandbox.events("command_complete")[0]["span_id"].clone();
     let id = id.as_str().unwrap();
-    common::script(&tool, "#!/bin/sh\necho two > made; echo other; exit 3\n");
+    crate::common::script(&tool, "#!/bin/sh\necho two > made; echo other; exit 3\n");
     assert_eq!(replayed(&sandbox, &[id]).0, Some(1));
     let (code, said) = replayed(&sandbox, &[id, "--update"]);
     assert_eq!(code, Some(0), "{said}");
@@ -375,14 +373,14 @@ fn a_new_result_can_be_accepted() {
     let (code, said) = replayed(&sandbox, &[id, "--verbose"]);
     assert_eq!(code, Some(0), "{said}");
     assert!(!said.contains("warn: tool"), "{said}");
-    common::script(&tool, "#!/bin/sh\necho one > made; echo out\n");
+    crate::common::script(&tool, "#!/bin/sh\necho one > made; echo out\n");
     assert_eq!(
         replayed(&sandbox, &[id]).0,
         Some(1),
         "the old result is not the record any more"
     );
     // Accepting what is the same writes nothing.
-    common::script(&tool, "#!/bin/sh\necho two > made; echo other; exit 3\n");
+    crate::common::script(&tool, "#!/bin/sh\necho two > made; echo other; exit 3\n");
     let before = sandbox.trace().len();
     assert_eq!(replayed(&sandbox, &[id, "--update"]).0, Some(0));
     assert_eq!(sandbox.trace().len(), before);

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
-mod common;
-
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use common::{Sandbox, script, skip};
+use crate::common::{Sandbox, script, skip};
 
 const POLICY: &str = "mode: observe\nfs: { write: [\"$PROJECT/**\"], share: [\"BIN/**\"], protect: [] }\ntrace: { output: bounded }\n";
 

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
-mod common;
-
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Sandbox, skip};
+use crate::common::{Sandbox, skip};
 
 const POLICY: &str =
     "mode: observe\nfs: { write: [\"$PROJECT/**\"], protect: [] }\ntrace: { output: bounded }\n";

@@ -7,14 +7,11 @@
     clippy::indexing_slicing
 )]
 
-mod common;
-mod person;
-
 use std::path::Path;
 use std::process::Output;
 
-use common::Sandbox;
-use person::Person;
+use crate::common::Sandbox;
+use crate::person::Person;
 
 const ENFORCE: &str =
     "mode: enforce\nfs:\n  read: [\"/**\"]\n  write: [\"$PROJECT/**\", \"/tmp/**\"]\n";
@@ -39,7 +36,7 @@ fn groups(sandbox: &Sandbox, test: &str) -> bool {
     let limits = done.last().unwrap()["enforced"]["limits"].to_string();
     let there = limits.contains("cgroup");
     if !there {
-        common::skip(test, &format!("limits here are {limits}"));
+        crate::common::skip(test, &format!("limits here are {limits}"));
     }
     there
 }

@@ -8,15 +8,13 @@
     clippy::indexing_slicing
 )]
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Sandbox, script, skip};
+use crate::common::{Sandbox, script, skip};
 
 /// An enforcing policy whose sessions live in worlds; `more` goes into its sections.
 fn policy(more: &str) -> String {

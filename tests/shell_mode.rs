@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
-mod common;
-
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
-use common::{Sandbox, script};
+use crate::common::{Sandbox, script};
 
 const ENFORCE: &str = "mode: enforce\nworld: { enabled: \"off\" }\nfs: { write: [\"/**\"], protect: [] }\ncommands:\n  denied:\n    - { pattern: \"forbidden *\", reason: \"because\" }\n";
 

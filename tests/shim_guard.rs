@@ -2,13 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
-mod common;
-mod shim_support;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use shim_support::{ENFORCE, OBSERVE, Rig, keeps_endings};
+use crate::shim_support::{ENFORCE, OBSERVE, Rig, keeps_endings};
 
 const FAKE_GIT: (&str, &str) = ("git", "#!/bin/sh\necho git ran: \"$@\"\n");
 
@@ -60,7 +57,7 @@ fn an_allowed_tool_leaves_two_linked_spans() {
     for mode in ["exec", "spawn"] {
         let _ = fs::remove_file(rig.sandbox.home().join("trace.jsonl"));
         if mode == "exec" && !keeps_endings() {
-            common::skip(
+            crate::common::skip(
                 "an_allowed_tool_leaves_two_linked_spans",
                 "this kernel tells no endings to watchers",
             );
@@ -110,7 +107,7 @@ fn endings_are_recorded_as_they_were() {
     );
     for mode in ["exec", "spawn"] {
         if mode == "exec" && !keeps_endings() {
-            common::skip(
+            crate::common::skip(
                 "endings_are_recorded_as_they_were",
                 "this kernel tells no endings to watchers",
             );
@@ -379,7 +376,7 @@ fn a_session_with_a_policy_of_its_own_holds_inside_shims() {
     let rig = Rig::new(OBSERVE, &[FAKE_GIT], &["git"]);
     rig.sandbox.policy("strict", "id: strict\nname: Strict\nmode: enforce\nworld: { enabled: \"off\" }\nfs: { write: [\"/**\"], protect: [] }\ncommands:\n  denied: [\"git fetch *\"]\n");
     let script = rig.bin.join("indirect");
-    common::script(
+    crate::common::script(
         &script,
         "#!/bin/sh\nunset SUBSTRATE_PARENT_SPAN\ngit fetch\n",
     );
@@ -628,7 +625,7 @@ fn wrappers_that_look_for_the_other_tool_do_not_loop() {
     let rig = Rig::new(OBSERVE, &[("git", wrapper)], &["git"]);
     let other = rig.sandbox.project().join("other");
     fs::create_dir(&other).unwrap();
-    common::script(&other.join("git"), "#!/bin/sh\necho the other one\n");
+    crate::common::script(&other.join("git"), "#!/bin/sh\necho the other one\n");
     let path = format!(
         "{}:{}:{}:/usr/bin:/bin",
         rig.shims().display(),

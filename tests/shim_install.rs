@@ -2,13 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
-mod common;
-mod shim_support;
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use shim_support::{OBSERVE, Rig, has};
+use crate::shim_support::{OBSERVE, Rig, has};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -55,7 +52,7 @@ fn the_shim_is_small_and_static() {
             "it needs no loader"
         );
     } else {
-        common::skip(
+        crate::common::skip(
             "the_shim_is_small_and_static",
             "the musl target is not installed",
         );
@@ -68,7 +65,7 @@ fn an_outdated_shim_is_renewed() {
     let old = fs::read(rig.shims().join(".shim")).unwrap();
     let other = substrate_shim::tool::marked(b"older version");
     fs::remove_file(rig.shims().join("true")).unwrap();
-    common::script(&rig.shims().join("true"), "");
+    crate::common::script(&rig.shims().join("true"), "");
     fs::write(rig.shims().join("true"), &other).unwrap();
     assert!(text(&rig.shim(["status"]).stdout).contains("outdated"));
     assert!(rig.shim(["install"]).status.success());
@@ -184,7 +181,7 @@ fn the_rc_line_puts_shims_first_and_only_once() {
     let shims = rig.shims();
     for shell in ["bash", "dash", "zsh", "fish"] {
         if !has(shell) {
-            common::skip(
+            crate::common::skip(
                 "the_rc_line_puts_shims_first_and_only_once",
                 &format!("{shell} is not installed"),
             );

@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
-mod common;
-mod shim_support;
-
 use std::fs;
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -12,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-use shim_support::{OBSERVE, Rig, has, keeps_endings, told};
+use crate::shim_support::{OBSERVE, Rig, has, keeps_endings, told};
 use substrate_sys::process_group::{self, Placement, signal};
 use substrate_sys::terminal;
 
@@ -23,7 +20,7 @@ fn modes(test: &str) -> Vec<&'static str> {
     if keeps_endings() {
         return vec!["exec", "spawn"];
     }
-    common::skip(
+    crate::common::skip(
         test,
         "this kernel tells no endings to watchers, so tools are started as children",
     );
@@ -154,13 +151,13 @@ fn output_and_status_are_the_same_in_every_shell() {
     let rig = Rig::new(OBSERVE, OWN, &tools);
     for shell in SHELLS {
         if !has(shell) {
-            common::skip(test, &format!("{shell} is not installed"));
+            crate::common::skip(test, &format!("{shell} is not installed"));
             continue;
         }
         for line in LINES {
             let tool = line.split_whitespace().next().unwrap();
             if SHIMMED.contains(&tool) && !tools.contains(&tool) {
-                common::skip(test, &format!("{tool} is not installed"));
+                crate::common::skip(test, &format!("{tool} is not installed"));
                 continue;
             }
             let run = |shimmed: bool, mode: &str| -> Output {
@@ -385,7 +382,7 @@ fn job_control_is_the_same_in_a_terminal() {
         ),
     ] {
         if !has(shell) {
-            common::skip(test, &format!("{shell} is not installed"));
+            crate::common::skip(test, &format!("{shell} is not installed"));
             continue;
         }
         let steps = [
@@ -412,7 +409,7 @@ fn job_control_is_the_same_in_a_terminal() {
 fn tools_that_look_at_themselves_find_themselves() {
     let rig = Rig::new(OBSERVE, &[], &["python3", "env"]);
     if !has("python3") {
-        common::skip(
+        crate::common::skip(
             "tools_that_look_at_themselves_find_themselves",
             "python3 is not installed",
         );
@@ -443,7 +440,7 @@ fn tools_that_look_at_themselves_find_themselves() {
         format!("{shims}{}:/usr/bin:/bin", venv.join("bin").display())
     };
     let script = rig.sandbox.project().join("script");
-    common::script(
+    crate::common::script(
         &script,
         "#!/usr/bin/env python3\nimport sys\nprint(sys.executable, sys.prefix, sys.argv[1:])\n",
     );
@@ -458,7 +455,7 @@ fn tools_that_look_at_themselves_find_themselves() {
     };
     assert_eq!(run(true), run(false));
     // A script whose first line names the shim itself.
-    common::script(
+    crate::common::script(
         &script,
         &format!(
             "#!{}/python3\nimport sys\nprint(sys.argv[1:])\n",

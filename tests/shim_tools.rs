@@ -2,16 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
-mod common;
-mod shim_support;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::shim_support::{ENFORCE, OBSERVE, Rig, has, keeps_endings, told};
 use serde_json::Value;
-use shim_support::{ENFORCE, OBSERVE, Rig, has, keeps_endings, told};
 
 const SHELLS: [&str; 3] = ["bash", "dash", "zsh"];
 
@@ -19,7 +16,7 @@ const SHELLS: [&str; 3] = ["bash", "dash", "zsh"];
 fn shells(test: &str) -> Vec<&'static str> {
     let (here, missing): (Vec<&str>, Vec<&str>) = SHELLS.into_iter().partition(|name| has(name));
     for shell in missing {
-        common::skip(test, &format!("{shell} is not installed"));
+        crate::common::skip(test, &format!("{shell} is not installed"));
     }
     here
 }
@@ -86,7 +83,7 @@ int main(int argc, char **argv) {
 fn proxies_that_go_by_their_name_keep_it() {
     let test = "proxies_that_go_by_their_name_keep_it";
     if !has("cc") {
-        common::skip(test, "there is no C compiler");
+        crate::common::skip(test, "there is no C compiler");
         return;
     }
     let rig = Rig::new(OBSERVE, &[], &["sh"]);
@@ -107,11 +104,11 @@ fn proxies_that_go_by_their_name_keep_it() {
     symlink("rustup", rig.bin.join("unknown")).unwrap();
     let stable = rig.bin.join("toolchains/stable");
     fs::create_dir_all(&stable).unwrap();
-    common::script(
+    crate::common::script(
         &stable.join("rustc"),
         "#!/bin/sh\necho \"rustc of $RUSTUP_TOOLCHAIN: $*\"\nexit 7\n",
     );
-    common::script(
+    crate::common::script(
         &stable.join("cargo"),
         "#!/bin/sh\necho \"cargo: $*\"\nrustc --crate-name x\n",
     );
@@ -144,7 +141,7 @@ fn the_real_rustup_is_the_same() {
         std::env::var_os("RUSTUP_HOME").map_or_else(|| user.join(".rustup"), PathBuf::from);
     let proxies = cargo.join("bin");
     if !proxies.join("rustup").exists() || !proxies.join("rustc").exists() {
-        common::skip(test, "rustup is not installed");
+        crate::common::skip(test, "rustup is not installed");
         return;
     }
     let rig = Rig::new(OBSERVE, &[], &["sh"]);
@@ -179,7 +176,7 @@ fn a_real_busybox_is_every_one_of_its_applets() {
         .into_iter()
         .find(|path| Path::new(path).is_file())
     else {
-        common::skip(test, "busybox is not installed");
+        crate::common::skip(test, "busybox is not installed");
         return;
     };
     let rig = Rig::new(OBSERVE, &[], &["sh"]);
@@ -228,7 +225,7 @@ fn a_real_busybox_is_every_one_of_its_applets() {
 fn virtual_environments_stay_themselves() {
     let test = "virtual_environments_stay_themselves";
     if !has("python3") {
-        common::skip(test, "python3 is not installed");
+        crate::common::skip(test, "python3 is not installed");
         return;
     }
     let rig = Rig::new(OBSERVE, &[], &["python3", "env"]);
@@ -238,7 +235,7 @@ fn virtual_environments_stay_themselves() {
         .output()
         .unwrap();
     if !made.status.success() {
-        common::skip(test, "python3 has no venv module");
+        crate::common::skip(test, "python3 has no venv module");
         return;
     }
     // Not every system has a `python` of its own.
@@ -248,7 +245,7 @@ fn virtual_environments_stay_themselves() {
     assert!(rig.shim(["install", "python"]).status.success());
     let bin = rig.sandbox.project().join("env/bin");
     let head = format!("#!{}/python3\n", bin.display());
-    common::script(
+    crate::common::script(
         &bin.join("console-script"),
         &format!("{head}import sys\nprint(sys.prefix, sys.argv)\nraise SystemExit(3)\n"),
     );
@@ -342,7 +339,7 @@ fn nested(policy: &str) -> Rig {
 fn npm_node_sh_git_and_ssh_nest() {
     let test = "npm_node_sh_git_and_ssh_nest";
     if !["npm", "node", "git"].into_iter().all(has) {
-        common::skip(test, "npm, node or git is not installed");
+        crate::common::skip(test, "npm, node or git is not installed");
         return;
     }
     let rig = nested(OBSERVE);
@@ -396,7 +393,7 @@ fn npm_node_sh_git_and_ssh_nest() {
 fn a_tool_at_the_bottom_of_many_is_still_denied() {
     let test = "a_tool_at_the_bottom_of_many_is_still_denied";
     if !["npm", "node", "git"].into_iter().all(has) {
-        common::skip(test, "npm, node or git is not installed");
+        crate::common::skip(test, "npm, node or git is not installed");
         return;
     }
     let policy = ENFORCE

@@ -2,16 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
-mod common;
-mod shim_support;
-
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use shim_support::{OBSERVE, Rig, keeps_endings};
+use crate::shim_support::{OBSERVE, Rig, keeps_endings};
 
 #[test]
 fn a_thousand_at_once_lose_nothing() {
@@ -86,7 +83,7 @@ fn watcher_of(pid: u32) -> u32 {
 #[test]
 fn the_end_of_a_whole_group_is_recorded() {
     if !keeps_endings() {
-        common::skip(
+        crate::common::skip(
             "the_end_of_a_whole_group_is_recorded",
             "this kernel tells no endings to watchers",
         );
@@ -107,7 +104,7 @@ fn the_end_of_a_whole_group_is_recorded() {
 #[test]
 fn a_waiting_watcher_holds_little() {
     if !keeps_endings() {
-        common::skip(
+        crate::common::skip(
             "a_waiting_watcher_holds_little",
             "this kernel tells no endings to watchers",
         );
@@ -166,7 +163,7 @@ fn a_waiting_watcher_holds_little() {
 fn what_a_shim_ran_can_be_replayed() {
     let rig = Rig::new(OBSERVE, &[], &["cat", "false"]);
     if !rig.sandbox.run(["world", "doctor"]).status.success() {
-        common::skip(
+        crate::common::skip(
             "what_a_shim_ran_can_be_replayed",
             "this machine has no full worlds",
         );

@@ -7,14 +7,12 @@
     reason = "a test may stop"
 )]
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Sandbox, skip};
+use crate::common::{Sandbox, skip};
 use serde_json::{Value, json};
 
 const POLICY: &str = "mode: enforce\nworld: { enabled: \"off\" }\nfs: { write: [\"/**\"], protect: [] }\ncommands:\n  denied:\n    - { pattern: \"forbidden *\", reason: \"because\" }\n";
@@ -205,7 +203,7 @@ fn no_browser_is_started_from_inside_a_session() {
     let sandbox = Sandbox::with_policy(POLICY);
     let tools = sandbox.project().join("tools");
     std::fs::create_dir(&tools).unwrap();
-    common::script(
+    crate::common::script(
         &tools.join("xdg-open"),
         "#!/bin/sh\ntouch \"$(dirname \"$0\")/started\"\n",
     );

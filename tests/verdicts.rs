@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
-mod common;
-
 use std::io::Write;
 use std::process::Stdio;
 
-use common::{Sandbox, skip};
+use crate::common::{Sandbox, skip};
 use serde_json::{Value, json};
 
 #[test]

@@ -2,15 +2,13 @@
 //! odd places. Nothing is lost, nothing stays that `world gc` does not find, and the message names the step.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use common::{Sandbox, skip};
+use crate::common::{Sandbox, skip};
 
 const NOBODY: u32 = 65534;
 

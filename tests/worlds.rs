@@ -1,16 +1,13 @@
 //! Isolated commands as people meet them: run, look, look around, take over, bring back, throw away.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-mod person;
-
 use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
-use common::{Sandbox, skip};
-use person::Person;
+use crate::common::{Sandbox, skip};
+use crate::person::Person;
 
 const OPEN: &str = "mode: observe\nfs: { write: [\"$PROJECT/**\"] }\n";
 
