@@ -2,7 +2,7 @@
 //! exit code.
 
 use substrate_broker::BrokerError;
-use substrate_executor::oneshot::FAILED;
+use substrate_executor::exit_status::FAILED;
 
 /// Why a command did not do what it was asked.
 #[derive(Debug, thiserror::Error)]

@@ -8,14 +8,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use substrate_broker::approvals::{Approved, DEFAULT_SECONDS, Question};
-use substrate_broker::{self as broker, Broker, Evaluation, Lasting, Request, Terms};
+use substrate_broker::{self as broker, Evaluation, Input, Lasting, Origin, Request, Terms};
 use substrate_changes::patch::Paint;
 use substrate_policy::Reason;
-use substrate_text::{command_line, unusual, visible};
+use substrate_text::{unusual, visible};
 use substrate_trace::{Answer, Approval, Event, SpanInfo};
 
-use crate::front::{Given, Kind};
+use crate::front::{Given, Inquiry, Kind};
+use crate::grant;
 use crate::preview::{Preview, Trial};
+use crate::questions::Questions;
 use crate::session::Session;
 
 /// What a judged request may do, and what was tried of it already.
@@ -66,16 +68,23 @@ pub fn permit<'e>(
     Some(permit)
 }
 
-/// Has a person decide about a program that was started inside, by `parents`, the nearest first: `Ok` when
-/// it may run, else why not.
-pub fn settle_start(
-    session: &Session,
-    request: &Request<'_>,
-    evaluation: &Evaluation,
-    span: &SpanInfo,
-    parents: &[String],
-) -> Result<(), String> {
-    put(session, request, evaluation, span, None, parents).map(drop)
+/// Puts the questions about programs that were started inside to the person, and sends back what he says.
+pub fn answer(session: &Session, questions: &Questions) {
+    while let Some(start) = questions.next() {
+        let request = Request {
+            input: Input::Argv(&start.argv),
+            origin: Origin::Guard,
+            cwd: &start.cwd,
+            search_path: questions.search_path(),
+            variables: &[],
+            aliases: &[],
+            isolate: false,
+        };
+        let (evaluation, span) = (&start.evaluation, &start.span);
+        let put = put(session, &request, evaluation, span, None, &start.parents);
+        // Whoever asked may be gone.
+        let _ = start.reply.send(put.map(drop));
+    }
 }
 
 fn put(
@@ -93,10 +102,10 @@ fn put(
         record(session, span, Answer::Nobody, None, false);
         return Err(format!(
             "this needs a person's approval, and {obstacle}. To approve it, a person can run: {}",
-            grant_command(&session.broker, request, question)
+            grant::command(&session.broker, request, question)
         ));
     }
-    let inquiry = Inquiry {
+    let inquiry = Asked {
         session,
         request,
         evaluation,
@@ -171,30 +180,6 @@ fn obstacle(session: &Session) -> Option<String> {
     session.barrier().map(|barrier| barrier.to_string())
 }
 
-/// What a person can type elsewhere to approve this.
-pub fn grant_command(broker: &Broker, request: &Request<'_>, question: &Question) -> String {
-    let text = match request.input {
-        substrate_broker::Input::Line(line) => String::from_utf8_lossy(line).into_owned(),
-        substrate_broker::Input::Argv(argv) => command_line(argv).to_string_lossy().into_owned(),
-    };
-    if question.remember.is_empty() {
-        return "it at his own prompt; it cannot be remembered".to_owned();
-    }
-    let mut words = vec!["substrate".to_owned(), "approvals".into(), "grant".into()];
-    words.extend(broker.grant_flags());
-    words.push("--cwd".into());
-    words.push(request.cwd.to_string_lossy().into_owned());
-    words.push("--".into());
-    words.push(text);
-    let mut command = command_line(&words).to_string_lossy().into_owned();
-    let home = broker.home();
-    if home.path != home.user.join(".substrate") {
-        let path = command_line(&[&home.path]);
-        command = format!("SUBSTRATE_HOME={} {command}", path.to_string_lossy());
-    }
-    visible(command.as_bytes())
-}
-
 fn remember(session: &Session, question: &Question, given: &Given) {
     let lasting = match given.answer {
         Answer::Session => Lasting::Session,
@@ -212,8 +197,8 @@ fn remember(session: &Session, question: &Question, given: &Given) {
     }
 }
 
-/// A question to a person: what it is about, what can be tried and what would be remembered.
-pub struct Inquiry<'a> {
+/// A question with everything that it takes to answer it.
+struct Asked<'a> {
     session: &'a Session,
     request: &'a Request<'a>,
     evaluation: &'a Evaluation,
@@ -224,24 +209,20 @@ pub struct Inquiry<'a> {
     parents: &'a [String],
 }
 
-impl Inquiry<'_> {
-    /// Whether an answer can be remembered; else it is once or not at all.
-    pub fn can_be_remembered(&self) -> bool {
+impl Inquiry for Asked<'_> {
+    fn can_be_remembered(&self) -> bool {
         !self.question.remember.is_empty()
     }
 
-    /// Whether the line can be tried where nothing of it is real, and has not been yet.
-    pub fn can_be_tried(&self) -> bool {
+    fn can_be_tried(&self) -> bool {
         self.trial.is_some() && self.preview.borrow().is_none()
     }
 
-    /// Whether it was tried, so that its changes can be shown.
-    pub fn was_tried(&self) -> bool {
+    fn was_tried(&self) -> bool {
         self.preview.borrow().is_some()
     }
 
-    /// Tries the line where it can do no harm, and says what it would change.
-    pub fn try_out(&self) -> String {
+    fn try_out(&self) -> String {
         let Some(trial) = self.trial else {
             return String::new();
         };
@@ -257,32 +238,27 @@ impl Inquiry<'_> {
         }
     }
 
-    /// Shows in full what trying it came to.
-    pub fn show(&self, screen: &mut dyn Write, paint: Paint) -> Result<(), String> {
+    fn show(&self, screen: &mut dyn Write, paint: Paint) -> Result<(), String> {
         match self.preview.borrow().as_ref() {
             Some(preview) => preview.show(screen, paint),
             None => Ok(()),
         }
     }
 
-    /// What an answer for longer would remember.
-    pub fn proposed(&self) -> &[Approved] {
+    fn proposed(&self) -> &[Approved] {
         &self.question.remember
     }
 
-    /// Whether a pattern that a person typed still covers what is asked about; `at` counts the proposals.
-    pub fn fits(&self, at: usize, pattern: &str) -> Result<(), String> {
+    fn fits(&self, at: usize, pattern: &str) -> Result<(), String> {
         let broker = &self.session.broker;
         broker.try_pattern(self.request, self.evaluation, at, pattern)
     }
 
-    /// A variable of the environment that the question is asked in.
-    pub fn variable(&self, name: &str) -> Option<&OsStr> {
+    fn variable(&self, name: &str) -> Option<&OsStr> {
         self.session.variable(name)
     }
 
-    /// The question in full, with everything that a stranger wrote made visible.
-    pub fn text(&self) -> String {
+    fn text(&self) -> String {
         let command = self.span.cmd.as_bytes();
         let mut lines = vec![
             "Command Approval Request".to_owned(),
@@ -318,7 +294,9 @@ impl Inquiry<'_> {
         }
         lines.join("\n") + "\n"
     }
+}
 
+impl Asked<'_> {
     fn reason(&self, reason: &Reason) -> String {
         let rule = &reason.rule;
         let words: Vec<String> = reason

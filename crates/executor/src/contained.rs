@@ -14,17 +14,21 @@ use substrate_changes::pending::Pending;
 use substrate_changes::{diff, gc};
 use substrate_policy::terms::{Mode, OnFinish, WorldSpec};
 use substrate_runtime::supervise::Ending;
-use substrate_trace::{Completion, Event, FsDiff, Output, RateLimit, SpanInfo, WorldEvent};
+use substrate_trace::{Completion, Event, FsDiff, Output, SpanInfo, WorldEvent};
 use substrate_world::backend::{Beside, ExecRequest, ExecResult, Place, Status, Stdio, WorldError};
 
+use crate::approval;
+use crate::exit_status::{FAILED, NOT_FOUND};
 use crate::front::{Choice, Kind, Streams};
+use crate::guarded::StartJudge;
 use crate::isolation::Isolation;
+use crate::limits::tell_limits;
 use crate::network::Teller;
-use crate::oneshot::{FAILED, NOT_FOUND};
 use crate::recording::{self, Recording};
 use crate::session::Session;
 use crate::snapshot::Before;
 use crate::switches;
+use crate::variables::variables;
 use crate::worlds::Oversight;
 
 /// What is to run in a world.
@@ -56,7 +60,7 @@ pub fn run(
 ) -> Ending {
     span.place = Some(if job.isolated { "isolated" } else { "session" });
     let teller = Teller::new(session);
-    let judge = Arc::new(session.start_judge(job.isolated));
+    let judge = Arc::new(StartJudge::of(session, job.isolated));
     judge.begin_line(&span, job.evaluation);
     let questions = match judge.questions() {
         Ok(questions) => questions,
@@ -67,7 +71,7 @@ pub fn run(
             return Ending::Exit(FAILED);
         }
     };
-    let mut answer = || questions.answer(session);
+    let mut answer = || approval::answer(session, &questions);
     let mut beside = Beside {
         fd: questions.bell(),
         call: &mut answer,
@@ -196,19 +200,6 @@ pub fn run(
     ending
 }
 
-/// An environment as names and values.
-pub fn variables(env: &[CString]) -> Vec<(OsString, OsString)> {
-    let split = |entry: &CString| {
-        let entry = entry.as_bytes();
-        let at = entry.iter().position(|byte| *byte == b'=')?;
-        Some((
-            OsString::from_vec(entry[..at].to_vec()),
-            OsString::from_vec(entry[at + 1..].to_vec()),
-        ))
-    };
-    env.iter().filter_map(split).collect()
-}
-
 fn request(session: &Session, job: &Contained<'_>, span: &SpanInfo) -> ExecRequest {
     let os = |text: &CString| OsString::from_vec(text.as_bytes().to_vec());
     let descriptors = job.descriptors.iter();
@@ -286,29 +277,6 @@ pub fn tell_switches(session: &Session, evaluation: &Evaluation, spec: &WorldSpe
         for hint in switches::hints(&evaluation.line, spec) {
             session.front.say(Kind::Info, &hint);
         }
-    }
-}
-
-/// Says which limits a world ran into.
-pub fn tell_limits(session: &Session, span: &SpanInfo, reached: &[&str]) {
-    for limit in reached {
-        let what = match *limit {
-            "memory" => "memory, and the kernel ended a program that wanted more",
-            "pids" => "processes, and could not start more",
-            "time" => "time for one command, which was ended",
-            other => other,
-        };
-        session.front.say(
-            Kind::Warning,
-            &format!(
-                "the world ran into its limit of {what} (`world.limits.{limit}` in the policy)"
-            ),
-        );
-        let reached = RateLimit {
-            limit: format!("world.limits.{limit}"),
-            ..RateLimit::default()
-        };
-        session.record_or_warn(&Event::rate_limit(span, &reached));
     }
 }
 

@@ -1,16 +1,16 @@
 //! The side that commands are run for: what it is told, how it is asked, what it chooses at the end.
 
-use std::io;
+use std::ffi::OsStr;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 
 use substrate_broker::Caller;
 use substrate_broker::approvals::Approved;
 use substrate_broker::person::Barrier;
 use substrate_changes::diff::Progress;
+use substrate_changes::patch::Paint;
 use substrate_changes::pending::Pending;
 use substrate_trace::Answer;
-
-use crate::approval::Inquiry;
 
 /// Kinds of notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub trait Front: Send + Sync {
     fn barrier(&self, caller: &Caller) -> Option<Barrier>;
 
     /// Puts a question to the person.
-    fn ask(&self, inquiry: &Inquiry<'_>) -> io::Result<Given>;
+    fn ask(&self, inquiry: &dyn Inquiry) -> io::Result<Given>;
 
     /// Lets a person choose what becomes of a result; `None` when nobody is there.
     fn settle(&self, pending: &Pending, sentence: &str) -> Option<Choice>;
@@ -54,6 +54,36 @@ pub trait Front: Send + Sync {
 
     /// What a command reads and writes.
     fn streams(&self) -> io::Result<Streams>;
+}
+
+/// A question to a person: what it is about, what can be tried and what would be remembered.
+pub trait Inquiry {
+    /// Whether an answer can be remembered; else it is once or not at all.
+    fn can_be_remembered(&self) -> bool;
+
+    /// Whether the line can be tried where nothing of it is real, and has not been yet.
+    fn can_be_tried(&self) -> bool;
+
+    /// Whether it was tried, so that its changes can be shown.
+    fn was_tried(&self) -> bool;
+
+    /// Tries the line where it can do no harm, and says what it would change.
+    fn try_out(&self) -> String;
+
+    /// Shows in full what trying it came to.
+    fn show(&self, screen: &mut dyn Write, paint: Paint) -> Result<(), String>;
+
+    /// What an answer for longer would remember.
+    fn proposed(&self) -> &[Approved];
+
+    /// Whether a pattern that a person typed still covers what is asked about; `at` counts the proposals.
+    fn fits(&self, at: usize, pattern: &str) -> Result<(), String>;
+
+    /// A variable of the environment that the question is asked in.
+    fn variable(&self, name: &str) -> Option<&OsStr>;
+
+    /// The question in full, with everything that a stranger wrote made visible.
+    fn text(&self) -> String;
 }
 
 /// The standard streams of a command.

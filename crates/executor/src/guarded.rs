@@ -4,12 +4,10 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use substrate_broker::facts::{Seen, find_program};
@@ -27,9 +25,10 @@ use substrate_trace::{
     Writer, denial,
 };
 
-use crate::approval;
 use crate::copies::Copies;
 use crate::front::{Front, Kind};
+use crate::grant;
+use crate::questions::{self, Desk, Question, Questions};
 use crate::session::Session;
 
 /// Most processes whose spans are remembered.
@@ -52,77 +51,6 @@ pub struct StartJudge {
     last: Mutex<Option<(i32, Vec<OsString>)>>,
     spans: Mutex<HashMap<i32, SpanId>>,
     desk: Mutex<Option<Desk>>,
-}
-
-/// Where questions go, and the bell that tells of them.
-struct Desk {
-    questions: Sender<Question>,
-    bell: UnixStream,
-    /// Somebody attends to them now.
-    attended: bool,
-}
-
-/// A start that a person is to decide about.
-struct Question {
-    argv: Vec<OsString>,
-    cwd: PathBuf,
-    parents: Vec<String>,
-    evaluation: Evaluation,
-    span: SpanInfo,
-    reply: Sender<Result<(), String>>,
-}
-
-/// Questions about program starts, for whoever has the terminal.
-pub struct Questions {
-    waiting: Receiver<Question>,
-    bell: UnixStream,
-    search_path: OsString,
-}
-
-impl Questions {
-    /// Readable when a question waits.
-    pub fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
-    }
-
-    /// Leaves what waits without an answer.
-    pub fn forget(&self) {
-        self.quiet();
-        while self.waiting.try_recv().is_ok() {}
-    }
-
-    fn quiet(&self) {
-        let mut rung = [0; 64];
-        while (&self.bell)
-            .read(&mut rung)
-            .is_ok_and(|count| count == rung.len())
-        {}
-    }
-
-    /// Puts what waits to the person.
-    pub fn answer(&self, session: &Session) {
-        self.quiet();
-        while let Ok(question) = self.waiting.try_recv() {
-            let request = Request {
-                input: Input::Argv(&question.argv),
-                origin: Origin::Guard,
-                cwd: &question.cwd,
-                search_path: &self.search_path,
-                variables: &[],
-                aliases: &[],
-                isolate: false,
-            };
-            let answer = approval::settle_start(
-                session,
-                &request,
-                &question.evaluation,
-                &question.span,
-                &question.parents,
-            );
-            // Whoever asked may be gone.
-            let _ = question.reply.send(answer);
-        }
-    }
 }
 
 /// The line that programs are started for.
@@ -162,6 +90,20 @@ impl StartJudge {
         }
     }
 
+    /// A judge for worlds that a session makes.
+    pub fn of(session: &Session, isolated: bool) -> StartJudge {
+        let broker = &session.broker;
+        let redactor = Redactor::new(&broker.last_policy().settings().redact);
+        let writer = Writer::open_with(&broker.home().path, Retention::default(), redactor);
+        Self::new(
+            broker.clone(),
+            Arc::clone(&session.front),
+            &session.search_path(),
+            writer.map_err(|error| error.to_string()),
+            isolated,
+        )
+    }
+
     /// A judge for the worlds of replays, where commands look for programs along this path.
     pub fn replaying(broker: &Broker, front: Arc<dyn Front>, search_path: &OsStr) -> StartJudge {
         let redactor = Redactor::new(&broker.policy().settings().redact);
@@ -172,20 +114,9 @@ impl StartJudge {
 
     /// Has questions put to whoever holds what this returns; without it nobody can be asked.
     pub fn questions(&self) -> io::Result<Questions> {
-        let (bell, ringing) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
-        ringing.set_nonblocking(true)?;
-        let (questions, waiting) = mpsc::channel();
-        *lock(&self.desk) = Some(Desk {
-            questions,
-            bell: ringing,
-            attended: true,
-        });
-        Ok(Questions {
-            waiting,
-            bell,
-            search_path: self.search_path.clone(),
-        })
+        let (desk, questions) = questions::pair(&self.search_path)?;
+        *lock(&self.desk) = Some(desk);
+        Ok(questions)
     }
 
     /// Whether somebody attends to questions from now on; what comes otherwise is refused.
@@ -209,8 +140,7 @@ impl StartJudge {
         {
             let desk = lock(&self.desk);
             let desk = desk.as_ref().filter(|desk| desk.attended)?;
-            desk.questions.send(question).ok()?;
-            let _ = (&desk.bell).write(&[1]);
+            desk.send(question)?;
         }
         answer.recv().ok()
     }
@@ -553,7 +483,7 @@ impl ExecJudge for StartJudge {
             };
             let hint = format!(
                 "this needs a person's approval, which cannot be asked for here. To approve it, a person can run: {}",
-                approval::grant_command(&self.broker, request, question)
+                grant::command(&self.broker, request, question)
             );
             if !lock(&self.desk).as_ref().is_some_and(|desk| desk.attended) {
                 let rule = evaluation.judgement.deciding().map(|reason| &reason.rule);

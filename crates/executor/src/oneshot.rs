@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -20,19 +20,15 @@ use substrate_trace::{Completion, Event, Mode, Output, SpanInfo};
 
 use crate::approval;
 use crate::contained::{self, Contained};
+use crate::exit_status::{DENIED, FAILED, NOT_FOUND};
 use crate::front::{Kind, Streams};
 use crate::isolation::Isolation;
 use crate::preview::Trial;
 use crate::recording::{self, Recording};
 use crate::session::Session;
+use crate::shell_path::shell_path;
 use crate::snapshot::Before;
-
-/// The command was refused.
-pub const DENIED: i32 = 126;
-/// There is no such command.
-pub const NOT_FOUND: i32 = 127;
-/// Substrate itself failed.
-pub const FAILED: i32 = 125;
+use crate::variables::variables;
 
 /// What is to be run.
 #[derive(Debug)]
@@ -240,7 +236,7 @@ fn on_streams(
         .arg0(argv.next().unwrap_or_default())
         .args(argv)
         .env_clear()
-        .envs(contained::variables(env))
+        .envs(variables(env))
         .current_dir(cwd)
         .stdin(stdin)
         .stdout(stdout)
@@ -447,24 +443,6 @@ fn understood(options: &[OsString], is_bash: bool) -> Vec<OsString> {
         }
     }
     all
-}
-
-/// The shell that runs what is not a plain command.
-pub fn shell_path() -> Option<PathBuf> {
-    use std::os::unix::fs::PermissionsExt;
-    let is_program = |path: &PathBuf| {
-        std::fs::metadata(path)
-            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-    };
-    [
-        "/bin/bash",
-        "/usr/bin/bash",
-        "/usr/local/bin/bash",
-        "/bin/sh",
-    ]
-    .map(PathBuf::from)
-    .into_iter()
-    .find(is_program)
 }
 
 /// The words of a line that needs no shell: one literal command whose name means nothing to bash.

@@ -19,10 +19,13 @@ use substrate_runtime::supervise::Ending;
 use substrate_trace::{Completion, Enforced, Event, SpanInfo, WorldEvent};
 use substrate_world::backend::{self, ExecRequest, Status};
 
-use crate::contained;
+use crate::exit_status::FAILED;
 use crate::front::Kind;
-use crate::oneshot::{FAILED, shell_path};
+use crate::guarded::StartJudge;
+use crate::limits::tell_limits;
 use crate::session::Session;
+use crate::shell_path::shell_path;
+use crate::variables::variables;
 use crate::worlds::Oversight;
 
 /// A line that can be tried.
@@ -83,7 +86,7 @@ impl<'a> Trial<'a> {
 
     /// Tries it: the line runs to its end, and what it changed is held.
     pub fn run(&self) -> Result<Preview, String> {
-        let judge = self.session.start_judge(true);
+        let judge = StartJudge::of(self.session, true);
         judge.begin_line(self.span, self.evaluation);
         let backend = self.session.worlds.backend(Oversight {
             judge: Some(Arc::new(judge)),
@@ -91,7 +94,7 @@ impl<'a> Trial<'a> {
         });
         let shell = shell_path().ok_or("there is neither bash nor sh on this machine")?;
         let request = ExecRequest {
-            env: contained::variables(&self.session.child_env(self.span)),
+            env: variables(&self.session.child_env(self.span)),
             cwd: self.cwd.to_owned(),
             span: Some(self.span.span_id),
             ..ExecRequest::shell(shell, OsString::from_vec(self.line.to_vec()))
@@ -100,7 +103,7 @@ impl<'a> Trial<'a> {
         let result = backend
             .exec(backend::Place::Fresh(&self.spec), &request)
             .map_err(|error| error.to_string())?;
-        contained::tell_limits(self.session, self.span, &result.limits_reached);
+        tell_limits(self.session, self.span, &result.limits_reached);
         let held = result
             .held
             .ok_or("the world held nothing back, so there is nothing to show")?;

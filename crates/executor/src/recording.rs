@@ -13,35 +13,17 @@ use std::thread::JoinHandle;
 use substrate_broker::Evaluation;
 use substrate_command::is_builtin;
 use substrate_policy::settings::OutputRecord;
-use substrate_runtime::inherit;
 use substrate_snapshots::Capture;
 use substrate_sys::{mask, streams};
 use substrate_trace::{Key, Output, SpanInfo, Stdin, Via};
 use substrate_world::backend::Tap;
 
 use crate::front::Kind;
+use crate::own_streams::status;
 use crate::session::Session;
 
 /// Longer files on standard input, or that output went to, are not read for their digest.
 const MOST: u64 = 256 << 20;
-
-/// What standard input is, without looking into it.
-pub fn stdin_kind() -> Stdin {
-    if inherit::was_closed(0) {
-        return Stdin::None;
-    }
-    let stdin = io::stdin();
-    let Ok(meta) = meta(stdin.as_fd()) else {
-        return Stdin::Unknown;
-    };
-    let kind = meta.file_type();
-    match () {
-        () if kind.is_fifo() || kind.is_socket() => Stdin::Pipe,
-        () if kind.is_char_device() && meta.rdev() == streams::NULL => Stdin::None,
-        () if kind.is_char_device() && stdin.is_terminal() => Stdin::Tty,
-        () => Stdin::Unknown,
-    }
-}
 
 /// The digest of a file that is standard input, from where the command will read it.
 fn stdin_content(key: &Key) -> Option<Stdin> {
@@ -54,10 +36,6 @@ fn stdin_content(key: &Key) -> Option<Stdin> {
         digest: stream.digest,
         bytes: stream.bytes,
     })
-}
-
-fn meta(fd: BorrowedFd<'_>) -> io::Result<std::fs::Metadata> {
-    File::from(fd.try_clone_to_owned()?).metadata()
 }
 
 /// Reads a part of a file without moving its position.
@@ -155,7 +133,7 @@ impl Recording {
             ..Self::default()
         };
         let (stdout, stderr) = (io::stdout(), io::stderr());
-        let found = [stdout.as_fd(), stderr.as_fd()].map(|fd| Some((via(fd)?, meta(fd).ok()?)));
+        let found = [stdout.as_fd(), stderr.as_fd()].map(|fd| Some((via(fd)?, status(fd).ok()?)));
         if let [Some((via, one)), Some((_, other))] = &found {
             let same =
                 (one.dev(), one.ino(), one.rdev()) == (other.dev(), other.ino(), other.rdev());
@@ -280,7 +258,7 @@ impl Recording {
 
 /// What a stream leads to; `None` for what says nothing, such as `/dev/null`.
 fn via(fd: BorrowedFd<'_>) -> Option<Via> {
-    let kind = meta(fd).ok()?.file_type();
+    let kind = status(fd).ok()?.file_type();
     match () {
         () if kind.is_file() => Some(Via::File),
         () if kind.is_fifo() || kind.is_socket() => Some(Via::Pipe),

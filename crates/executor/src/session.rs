@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CString, OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ use substrate_trace::{
 };
 
 use crate::front::{Front, Kind, Streams};
-use crate::guarded::StartJudge;
+use crate::own_streams;
+use crate::variables::variables;
 use crate::worlds::Worlds;
 
 /// Everything that the lines of a session share.
@@ -84,20 +85,6 @@ impl Session {
             umask,
             warned: false.into(),
         }
-    }
-
-    /// A judge of program starts in worlds that this session makes.
-    pub fn start_judge(&self, isolated: bool) -> StartJudge {
-        let redactor = Redactor::new(&self.broker.last_policy().settings().redact);
-        let home = &self.broker.home().path;
-        StartJudge::new(
-            self.broker.clone(),
-            Arc::clone(&self.front),
-            &self.search_path(),
-            Writer::open_with(home, Retention::default(), redactor)
-                .map_err(|error| error.to_string()),
-            isolated,
-        )
     }
 
     /// What is to be recorded of what commands print.
@@ -189,22 +176,14 @@ impl Session {
 
     fn replay_context(&self, evaluation: &Evaluation, cwd: &Path) -> ReplayContext {
         let key = self.key();
-        let variables = self.env.iter().filter_map(|entry| {
-            let entry = entry.as_bytes();
-            let at = entry.iter().position(|byte| *byte == b'=')?;
-            Some((
-                OsString::from_vec(entry[..at].to_vec()),
-                OsString::from_vec(entry[at + 1..].to_vec()),
-            ))
-        });
         ReplayContext {
-            env: Environment::record(variables, key.as_ref()),
+            env: Environment::record(variables(&self.env), key.as_ref()),
             umask: self.umask,
             cwd: cwd.to_owned(),
             policy_id: evaluation.policy.id.clone(),
             policy_hash: Some(evaluation.policy.sha256.clone()),
             stdin: match self.front.streams() {
-                Ok(Streams::Own) => crate::recording::stdin_kind(),
+                Ok(Streams::Own) => own_streams::stdin_kind(),
                 _ => Stdin::Unknown,
             },
             ..ReplayContext::default()

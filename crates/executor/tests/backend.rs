@@ -15,8 +15,8 @@ use substrate_broker::{Broker, Caller, Choice as Policy, Home, Options};
 use substrate_changes::diff::Progress;
 use substrate_changes::gc::Leftover;
 use substrate_changes::pending::Pending;
-use substrate_executor::approval::Inquiry;
-use substrate_executor::front::{Choice, Front, Given, Kind, Streams};
+use substrate_executor::exit_status::DENIED;
+use substrate_executor::front::{Choice, Front, Given, Inquiry, Kind, Streams};
 use substrate_executor::oneshot::{self, Job};
 use substrate_executor::session::Session;
 use substrate_executor::worlds::{Oversight, Worlds};
@@ -139,7 +139,7 @@ impl Front for Client {
         Some(Barrier::NoTerminal)
     }
 
-    fn ask(&self, _: &Inquiry<'_>) -> io::Result<Given> {
+    fn ask(&self, _: &dyn Inquiry) -> io::Result<Given> {
         Ok(Given::denied())
     }
 
@@ -243,7 +243,7 @@ fn another_front_has_streams_of_its_own_and_is_told() {
         Rig::new("mode: enforce\nworld: { enabled: \"off\" }\ncommands: { denied: [\"env *\"] }\n");
     assert_eq!(rig.run(&["pwd"]), Ending::Exit(0));
     assert_eq!(rig.output().trim_end(), rig.project().to_str().unwrap());
-    assert_eq!(rig.run(&["env"]), Ending::Exit(oneshot::DENIED));
+    assert_eq!(rig.run(&["env"]), Ending::Exit(DENIED));
     let said = rig.client.said.lock().unwrap().join("\n");
     assert!(said.contains("denied by policy 'test'"), "{said}");
     assert!(rig.asked.lock().unwrap().is_empty(), "no world was wanted");

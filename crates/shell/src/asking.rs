@@ -12,8 +12,7 @@ use substrate_broker::approvals::Approved;
 use substrate_broker::person::Watch;
 use substrate_changes::patch::{self, Paint};
 use substrate_changes::pending::Pending;
-use substrate_executor::approval::Inquiry;
-use substrate_executor::front::{Choice, Given, Kind};
+use substrate_executor::front::{Choice, Given, Inquiry, Kind};
 use substrate_sys::signals::{self, Signals};
 use substrate_sys::{process_group, terminal};
 use substrate_text::visible;
@@ -42,7 +41,7 @@ enum Pick {
 
 /// Puts a question to the terminal that controls us and takes the answer from it, never from standard
 /// input.
-pub fn ask(inquiry: &Inquiry<'_>, notices: Notices) -> std::io::Result<Given> {
+pub fn ask(inquiry: &dyn Inquiry, notices: Notices) -> std::io::Result<Given> {
     let tty = fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -88,7 +87,7 @@ pub fn ask(inquiry: &Inquiry<'_>, notices: Notices) -> std::io::Result<Given> {
 }
 
 /// What can be chosen: without anything that could be remembered, once or not at all.
-fn choices(inquiry: &Inquiry<'_>) -> Vec<(&'static str, Pick)> {
+fn choices(inquiry: &dyn Inquiry) -> Vec<(&'static str, Pick)> {
     let lasting = inquiry.can_be_remembered();
     let look = match (inquiry.was_tried(), inquiry.can_be_tried()) {
         (true, _) => Some(("Show the changes", Pick::Show)),
@@ -102,7 +101,7 @@ fn choices(inquiry: &Inquiry<'_>) -> Vec<(&'static str, Pick)> {
     look.into_iter().chain(answers).collect()
 }
 
-fn show(inquiry: &Inquiry<'_>, screen: &Screen, notices: Notices) -> std::io::Result<()> {
+fn show(inquiry: &dyn Inquiry, screen: &Screen, notices: Notices) -> std::io::Result<()> {
     inquiry
         .show(&mut &screen.tty, paint(notices))
         .or_else(|error| screen.say(&format!("{error}\n")))
@@ -116,7 +115,7 @@ fn paint(notices: Notices) -> Paint {
 }
 
 /// Lets the person narrow or widen what is remembered; `None` when he thinks better of it.
-fn patterns(inquiry: &Inquiry<'_>, screen: &Screen) -> std::io::Result<Option<Vec<Approved>>> {
+fn patterns(inquiry: &dyn Inquiry, screen: &Screen) -> std::io::Result<Option<Vec<Approved>>> {
     let mut all = Vec::new();
     for (at, what) in inquiry.proposed().iter().enumerate() {
         let Approved::Command(proposed) = what else {
@@ -183,7 +182,7 @@ struct Screen {
 }
 
 impl Screen {
-    fn new(inquiry: &Inquiry<'_>, tty: fs::File) -> std::io::Result<Self> {
+    fn new(inquiry: &dyn Inquiry, tty: fs::File) -> std::io::Result<Self> {
         let dumb = inquiry
             .variable("TERM")
             .is_none_or(|term| term == "dumb" || term.is_empty());

@@ -26,11 +26,14 @@ use crate::policy_watch::{self, Watch};
 use crate::session_world::Quarters;
 use substrate_executor::approval;
 use substrate_executor::contained::{self, Contained};
+use substrate_executor::exit_status::{DENIED, FAILED};
 use substrate_executor::front::Kind;
-use substrate_executor::oneshot::{self, DENIED, FAILED};
+use substrate_executor::limits::tell_limits;
+use substrate_executor::oneshot;
 use substrate_executor::preview::{self, Preview, Trial};
 use substrate_executor::recording::{self, Recording};
 use substrate_executor::session::Session;
+use substrate_executor::shell_path::shell_path;
 use substrate_executor::snapshot::Before;
 
 /// What Substrate's own commands do at the prompt.
@@ -265,7 +268,7 @@ impl Gate for PromptGate<'_> {
             true => None,
             false => Before::take(self.session, &mut span),
         };
-        if let Some(shell) = self.before.as_ref().and_then(|_| oneshot::shell_path()) {
+        if let Some(shell) = self.before.as_ref().and_then(|_| shell_path()) {
             recording::circumstances(self.session, &evaluation, &shell, &mut span);
         }
         let decision = match &terms.place {
@@ -367,7 +370,7 @@ impl Gate for PromptGate<'_> {
             {
                 limits.push("time");
             }
-            contained::tell_limits(self.session, &span, &limits);
+            tell_limits(self.session, &span, &limits);
             let spec = world.spec();
             contained::tell_switches(self.session, &evaluation, &spec, outcome.status);
             done.enforced = Some(world.enforced());
@@ -478,8 +481,7 @@ fn isolated(
     };
     // A file in memory, because the state of a shell is often longer than an argument may be.
     let program = memfd::sealed(c"line", &borrowed.state.program(submission.line));
-    let shell =
-        oneshot::shell_path().and_then(|path| CString::new(path.into_os_string().into_vec()).ok());
+    let shell = shell_path().and_then(|path| CString::new(path.into_os_string().into_vec()).ok());
     let (Some(shell), Ok(program)) = (shell, program) else {
         session
             .front

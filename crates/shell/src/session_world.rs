@@ -21,11 +21,14 @@ use substrate_world::backend::{
 };
 
 use crate::engine::{Beside, Launched, Launcher, Start};
+use substrate_executor::approval;
 use substrate_executor::contained;
 use substrate_executor::front::{Front, Kind};
-use substrate_executor::guarded::{Questions, StartJudge};
+use substrate_executor::guarded::StartJudge;
 use substrate_executor::network::Teller;
+use substrate_executor::questions::Questions;
 use substrate_executor::session::Session;
+use substrate_executor::variables::variables;
 use substrate_executor::worlds::Oversight;
 
 /// How the world of a prompt is called in lists of commands.
@@ -142,7 +145,7 @@ impl SessionWorld {
         let teller = Teller::new(session);
         let wire = teller.wire(session, spec).map_err(WorldError::Network)?;
         teller.begin(&span);
-        let judge = Arc::new(session.start_judge(false));
+        let judge = Arc::new(StartJudge::of(session, false));
         judge.begin_line(&span, evaluation);
         let questions = judge
             .questions()
@@ -167,7 +170,7 @@ impl SessionWorld {
             teller,
             judge,
             questions,
-            env: contained::variables(&session.env),
+            env: variables(&session.env),
             span,
             front: Arc::clone(&session.front),
             state: RefCell::new(State {
@@ -251,7 +254,7 @@ impl SessionWorld {
 
     /// Puts to the person what waits.
     pub fn attend(&self, session: &Session) {
-        self.questions.answer(session);
+        approval::answer(session, &self.questions);
     }
 
     /// What was used since this was last asked.

@@ -7,8 +7,7 @@ use substrate_broker::Caller;
 use substrate_broker::person::{self, Barrier};
 use substrate_changes::diff::Progress;
 use substrate_changes::pending::Pending;
-use substrate_executor::approval::Inquiry;
-use substrate_executor::front::{Choice, Front, Given, Kind, Streams};
+use substrate_executor::front::{Choice, Front, Given, Inquiry, Kind, Streams};
 
 use crate::asking;
 use crate::notice::Notices;
@@ -43,7 +42,7 @@ impl Front for Terminal {
         person::barrier(caller)
     }
 
-    fn ask(&self, inquiry: &Inquiry<'_>) -> io::Result<Given> {
+    fn ask(&self, inquiry: &dyn Inquiry) -> io::Result<Given> {
         asking::ask(inquiry, self.notices)
     }
 

@@ -10,8 +10,9 @@ use substrate_broker::{
     Answer, Broker, BrokerError, Caller, Choice, Evaluation, Home, Input, Options, Origin, Request,
 };
 use substrate_executor::approval;
+use substrate_executor::exit_status::{DENIED, FAILED};
 use substrate_executor::front::Kind;
-use substrate_executor::oneshot::{self, DENIED, FAILED, Job};
+use substrate_executor::oneshot::{self, Job};
 use substrate_executor::session::{Session, working_directory};
 use substrate_policy::terms::Place;
 use substrate_runtime::supervise::Ending;

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use substrate_broker::{Answer, Evaluation, Request};
 use substrate_command::{Extent, first_command};
 use substrate_executor::approval;
+use substrate_executor::exit_status::{DENIED, FAILED};
 use substrate_executor::front::Kind;
-use substrate_executor::oneshot::{self, FAILED};
+use substrate_executor::oneshot;
 use substrate_executor::session::Session;
 use substrate_policy::terms::Place;
 use substrate_sys::flags;
@@ -356,7 +357,7 @@ impl<'a> Feed<'a> {
             .span(evaluation, shown, Vec::new(), request.cwd);
         span.parent_span = Some(self.parent.span_id);
         let Some(permit) = approval::permit(self.session, request, evaluation, &span, None) else {
-            return Err(oneshot::DENIED);
+            return Err(DENIED);
         };
         if permit.terms.place != Place::Direct {
             self.session.front.say(

@@ -21,9 +21,11 @@ use substrate_sys::{memfd, process_group, splice};
 use substrate_text::command_line;
 use substrate_trace::{Completion, Event, SpanInfo};
 
+use substrate_executor::exit_status::FAILED;
 use substrate_executor::front::Kind;
-use substrate_executor::oneshot::{self, FAILED, Job, shell_path};
+use substrate_executor::oneshot::{self, Job};
 use substrate_executor::session::Session;
+use substrate_executor::shell_path::shell_path;
 
 use feed::Feed;
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use serde_json::json;
 use substrate_broker::{Answer, Broker, BrokerError, Evaluation, Input, Origin, Request};
+use substrate_executor::exit_status::{DENIED, FAILED};
 use substrate_executor::front::Kind;
 use substrate_executor::guarded::StartJudge;
-use substrate_executor::oneshot::{DENIED, FAILED};
 use substrate_executor::recording;
 use substrate_executor::session::working_directory;
 use substrate_executor::worlds::{Oversight, Wire, Worlds};
