@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 
 use substrate_shell::engine::{Beside, Launcher, OnOwnTerminal};
 use substrate_shell::gate::{
-    Borrowed, Decision, Gate, Hint, Names, Outcome, Standing, Submission, Verdict,
+    Borrowed, Decision, Gate, Hint, Outcome, Standing, Submission, Verdict,
 };
+use substrate_shell::names::Names;
 use substrate_shell::repl::{self, ReplOptions};
 
 struct Example {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use substrate_world::backend::Tap;
 
 use crate::engine::Carried;
+use crate::names::Names;
 
 /// How a line that is still being typed would be judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,17 +35,6 @@ pub struct Hint {
     pub note: String,
     /// The line was not fully understood, as half a line cannot be.
     pub unclear: bool,
-}
-
-/// What the shell knows about the names in a line; asked of the engine, so a hint and not a fact.
-#[derive(Clone, Debug, Default)]
-pub struct Names {
-    /// Aliases, each with its replacement text.
-    pub aliases: Vec<(OsString, OsString)>,
-    /// Where the shell looks for programs, if it said so.
-    pub search_path: Option<OsString>,
-    /// What the shell puts for `~`, if it said so.
-    pub home: Option<OsString>,
 }
 
 /// A complete line, ready to be judged.

@@ -5,6 +5,7 @@ mod blocked;
 pub mod engine;
 pub mod gate;
 mod menu;
+pub mod names;
 pub mod notice;
 mod past;
 pub mod policy_watch;

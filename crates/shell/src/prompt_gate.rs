@@ -17,9 +17,8 @@ use substrate_trace::{Completion, Enforced, Event, PARENT_SPAN_VAR, SpanInfo};
 use substrate_world::backend::Tap;
 
 use crate::asking;
-use crate::gate::{
-    Borrowed, Decision, Gate, Hint, Names, Outcome, Recall, Standing, Submission, Verdict,
-};
+use crate::gate::{Borrowed, Decision, Gate, Hint, Outcome, Recall, Standing, Submission, Verdict};
+use crate::names::Names;
 use crate::notice::Announcer;
 use crate::past;
 use crate::policy_watch::{self, Watch};

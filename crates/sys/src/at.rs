@@ -163,12 +163,18 @@ pub fn open_dir_path(path: impl AsRef<OsStr>) -> io::Result<OwnedFd> {
     open_dir(cwd, path)
 }
 
+/// What is said of a pipe, a device, a directory or anything else that is no file.
+pub(crate) const NOT_REGULAR: &str = "it is not a regular file";
+
 /// Opens a file for reading; never waits for a fifo's writer and never takes a terminal. What is no
 /// regular file is an error.
 pub fn open_read(dir: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<File> {
     let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = File::from(open(dir, name, flags, 0)?);
-    Ok(crate::bounded::regular(file)?)
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, NOT_REGULAR)),
+    }
 }
 
 /// Makes a new file and opens it for writing; fails if the name is taken.

@@ -32,7 +32,7 @@ pub enum Unread {
 impl fmt::Display for Unread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unread::NotRegular => write!(f, "it is not a regular file"),
+            Unread::NotRegular => f.write_str(crate::at::NOT_REGULAR),
             Unread::TooLarge(limit) => write!(f, "it has more than {limit} bytes"),
             Unread::Io(error) => error.fmt(f),
         }
@@ -98,7 +98,7 @@ pub fn read_open(file: &File, limit: u64) -> Result<Vec<u8>, Unread> {
 }
 
 /// Only what is a file.
-pub(crate) fn regular(file: File) -> Result<File, Unread> {
+fn regular(file: File) -> Result<File, Unread> {
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(Unread::NotRegular),

@@ -40,7 +40,7 @@ pub use launch::{Beside, Dialect, Launched, Launcher, OnOwnTerminal, Start, find
 pub use script::Report;
 
 use crate::blocked;
-use crate::gate::Names;
+use crate::names::Names;
 use script::{Numbers, Run};
 
 /// Why an engine could not be started or spoken to.
