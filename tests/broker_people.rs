@@ -157,16 +157,103 @@ fn an_interrupt_is_a_no_and_nothing_hides_on_the_screen() {
 #[test]
 fn a_plain_terminal_asks_in_lines() {
     let sandbox = Sandbox::with_policy(ASKS);
-    for (answer, status) in [("1\n", 0), ("\n", 126), ("9\n", 126), ("yes\n", 126)] {
-        let mut command = sandbox.substrate();
-        command.args(["-c", "touch a"]);
-        let mut person = Person::start(command);
-        person.sees("4) Deny");
-        person.sees("Choice");
+    for answer in ["\n", "9\n", "yes\n"] {
+        let mut person = in_lines(&sandbox);
         person.types(answer);
         let (ended, text) = person.end();
-        assert_eq!(ended, status, "{answer:?}: {text}");
+        assert_eq!(ended, 126, "{answer:?}: {text}");
     }
+    for (confirmed, status) in [(true, 0), (false, 126)] {
+        let mut person = in_lines(&sandbox);
+        person.types("1\n");
+        match confirmed {
+            true => person.confirms(),
+            false => person.types("1\n"),
+        }
+        let (ended, text) = person.end();
+        assert_eq!(ended, status, "{text}");
+    }
+}
+
+fn in_lines(sandbox: &Sandbox) -> Person {
+    let mut command = sandbox.substrate();
+    command.args(["-c", "touch a"]);
+    let mut person = Person::start(command);
+    person.sees("4) Deny");
+    person.sees("Choice");
+    person
+}
+
+/// Where a terminal does not say where its cursor is, nobody knows which of its bytes are keys.
+#[test]
+fn a_mute_terminal_is_asked_for_a_word() {
+    let sandbox = Sandbox::with_policy(ASKS);
+    let mute = || {
+        let mut command = sandbox.substrate();
+        command.args(["-c", "touch a"]).env("TERM", "xterm");
+        let mut person = Person::at_a_mute_terminal(command);
+        person.sees("4) Deny");
+        person.sees("Choice");
+        person
+    };
+    // Keys that would have chosen, and replies that would have ended the wait.
+    for said in ["\x1b[A\x1b[A\x1b[A\r", "\x1b[0n\x1b[1;1R\r", "1\r1\r"] {
+        let mut person = mute();
+        person.types(said);
+        let (status, text) = person.end();
+        assert_eq!(status, 126, "{text}");
+    }
+    assert!(!exists(&sandbox, "a"));
+    let mut person = mute();
+    person.types("1\r");
+    person.confirms();
+    assert_eq!(person.end().0, 0);
+    assert!(exists(&sandbox, "a"));
+    // Where an answer is a line, too.
+    std::fs::write(sandbox.project().join(".substrate-profile"), "test\n").unwrap();
+    for confirmed in [false, true] {
+        let mut command = sandbox.substrate();
+        command.args(["profile", "trust"]).env("TERM", "xterm");
+        let mut person = Person::at_a_mute_terminal(command);
+        person.sees("Trust it?");
+        person.types("y\r");
+        match confirmed {
+            true => person.confirms(),
+            false => person.types("y\r"),
+        }
+        let (status, text) = person.end();
+        assert_eq!(status == 0, confirmed, "{text}");
+    }
+}
+
+#[test]
+fn what_programs_asked_the_terminal_before_does_not_open_the_question() {
+    let sandbox = Sandbox::with_policy(ASKS);
+    // Their answers come all at once, however many, before those to our own questions.
+    let many: String = (1..=24)
+        .flat_map(|row| (1..=80).map(move |column| format!("\x1b[{row};{column}R")))
+        .collect();
+    let mut command = sandbox.substrate();
+    command.args(["-c", "touch a"]).env("TERM", "xterm");
+    let mut person = Person::at_a_mute_terminal(command);
+    person.sees("Directory:");
+    person.types(&many);
+    person.sees("Choice");
+    person.types("\r");
+    assert_eq!(person.end().0, 126);
+}
+
+#[test]
+fn what_is_pasted_moves_and_chooses_nothing() {
+    let sandbox = Sandbox::with_policy(ASKS);
+    let mut person = asked(&sandbox, &["-c", "touch a"]);
+    person.sees("> Deny");
+    person.types(&format!("\x1b[200~{UP}{UP}{UP}\r\x1b[201~"));
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    person.types("\r");
+    let (status, text) = person.end();
+    assert_eq!(status, 126, "{text}");
+    assert!(!exists(&sandbox, "a"), "{text}");
 }
 
 #[test]
@@ -192,7 +279,7 @@ fn without_a_person_the_answer_names_the_command_that_would_approve() {
     shell.current_dir("/");
     let mut person = Person::start(shell);
     person.sees("Allow it?");
-    person.types("y");
+    person.types("y\r");
     let (status, text) = person.end();
     assert_eq!(status, 0, "{text}");
     assert!(sandbox.run(["-c", "touch 'a b'"]).status.success());
@@ -455,7 +542,7 @@ fn the_prompt_asks_remembers_and_forgets() {
     // What only a person may do, he may type here.
     person.types("substrate approvals grant -- date\r");
     person.sees("Allow it?");
-    person.types("y");
+    person.types("y\r");
     person.sees("approved ");
     person.types("date +dated-%%\r");
     person.sees("> Deny");
@@ -550,4 +637,30 @@ fn a_line_that_a_program_typed_at_the_prompt_changes_nothing() {
     assert_eq!(active, "test\n");
     assert_eq!(grants(&sandbox), serde_json::json!([]));
     assert!(!sandbox.home().join("trust.json").exists());
+}
+
+/// Outside worlds a program shares the person's terminal and can stop reading wherever it likes.
+#[test]
+fn what_a_program_left_unread_is_no_command_of_ours() {
+    let sandbox = Sandbox::with_policy(ASKS);
+    sandbox.policy(
+        "seen",
+        "id: seen\nname: Seen\nmode: observe\nworld: { enabled: off }\n",
+    );
+    for term in ["xterm", "dumb"] {
+        let mut command = sandbox.substrate();
+        command.args(["-i", "--norc"]).env("TERM", term);
+        let mut person = Person::start(command);
+        person.types("stty -icanon; echo what-$((1+1)); head -c 14; stty icanon\r");
+        person.sees("what-2");
+        person.types("please, do not substrate policy use seen --yes\r");
+        person.types("substrate policy use seen --yes\r");
+        person.types("echo over-$((1+1))\r");
+        person.sees("over-2");
+        let active = std::fs::read_to_string(sandbox.home().join("active")).unwrap();
+        assert_eq!(active, "test\n", "{}", person.text());
+    }
+    let mut person = at_the_prompt(&sandbox);
+    person.types("substrate policy use seen --yes\r");
+    person.sees("the policy in use is seen");
 }

@@ -52,8 +52,9 @@ fn a_dry_run_changes_nothing() {
 #[test]
 fn a_first_run_and_a_last_one() {
     let sandbox = Sandbox::new();
+    fs::remove_file(sandbox.home().join("clients.json")).unwrap();
     // A client of this machine, with a mirror of its own.
-    let bin = sandbox.project().join("bin");
+    let bin = sandbox.home().join("../bin");
     fs::create_dir(&bin).unwrap();
     script(
         &bin.join("npm"),
@@ -155,7 +156,7 @@ fn policies_are_made_chosen_compared_and_edited() {
     person.sees("`denid` is not a known key here");
     person.sees("Edit it again?");
     assert_eq!(said(&sandbox, &["-c", "date"]).0, Some(0));
-    person.types("y");
+    person.types("y\r");
     let (status, text) = person.end();
     assert_eq!(status, 0, "{text}");
     assert_eq!(said(&sandbox, &["-c", "date"]).0, Some(126));
@@ -217,7 +218,7 @@ fn profiles_are_shown_trusted_and_revoked() {
     assert_eq!(person.end().0, 1, "Enter alone is no");
     let mut person = typed(&sandbox, &["profile", "trust"]);
     person.sees("Trust it?");
-    person.types("y");
+    person.types("y\r");
     assert_eq!(person.end().0, 0);
     assert!(
         said(&sandbox, &["profile", "show"])
@@ -274,6 +275,36 @@ fn choose(person: &mut Person, question: &str, down: usize) {
 }
 
 #[test]
+fn package_clients_are_asked_when_a_policy_first_names_them() {
+    let sandbox = Sandbox::new();
+    let known = sandbox.home().join("clients.json");
+    fs::remove_file(&known).unwrap();
+    let (bin, theirs) = (sandbox.home().join("../bin"), sandbox.project().join("bin"));
+    for (place, host) in [(&theirs, "evil.test"), (&bin, "npm.mirror.test:8443")] {
+        fs::create_dir_all(place).unwrap();
+        let text = format!("#!/bin/sh\necho https://{host}/x/\n");
+        crate::common::script(&place.join("npm"), &text);
+    }
+    let path = format!("{}:{}:/usr/bin:/bin", theirs.display(), bin.display());
+    let explain = |host: &str| {
+        let line = format!("npm install --registry https://{host}/ left");
+        let mut command = sandbox.substrate();
+        command.args(["policy", "explain", "--policy", "agent", "--json", &line]);
+        let output = command.env("PATH", &path).output().unwrap();
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        told.to_string().contains("is not an allowed host")
+    };
+    assert!(
+        !explain("npm.mirror.test:8443"),
+        "its own mirror is allowed without `init`"
+    );
+    assert!(explain("elsewhere.test"));
+    let clients: serde_json::Value = serde_json::from_slice(&fs::read(&known).unwrap()).unwrap();
+    // A program that the project brings along is not asked.
+    assert_eq!(clients["npm"], serde_json::json!(["npm.mirror.test:8443"]));
+}
+
+#[test]
 fn init_asks_at_a_terminal_and_does_what_was_answered() {
     let sandbox = Sandbox::new();
     let policies: Vec<String> = ["active", "policies/own.yaml", "shims"]
@@ -306,11 +337,11 @@ fn init_asks_at_a_terminal_and_does_what_was_answered() {
     choose(&mut person, "Which mode?", 2);
     person.sees("Shims guard tools");
     person.sees("Install them?");
-    person.types("y");
+    person.types("y\r");
     // Whether it can be the login shell depends on the machine; whatever is offered is declined.
     person.sees("login shell");
     if person.text().contains("Make it your login shell?") {
-        person.types("n");
+        person.types("n\r");
     }
     let (status, text) = person.end();
     assert_eq!(status, 0, "{text}");
@@ -330,7 +361,7 @@ fn init_asks_at_a_terminal_and_does_what_was_answered() {
     assert!(!nothing());
     let mut person = typed(&sandbox, &["uninstall"]);
     person.sees("Go on?");
-    person.types("y");
+    person.types("y\r");
     let (status, text) = person.end();
     assert_eq!(status, 0, "{text}");
     assert!(nothing(), "{text}");
@@ -366,11 +397,11 @@ fn uninstall_settles_what_worlds_have_left() {
     for (answer, left) in [("n", true), ("y", false)] {
         let mut person = typed(&sandbox, &["uninstall"]);
         person.sees("Go on?");
-        person.types("y");
+        person.types("y\r");
         person.sees("never taken over");
         person.sees("touch kept");
         person.sees("Throw them away?");
-        person.types(answer);
+        person.types(&format!("{answer}\r"));
         let (status, text) = person.end();
         assert_eq!(status, 0, "{text}");
         assert_eq!(sandbox.home().join("worlds").exists(), left, "{text}");

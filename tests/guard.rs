@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::common::Sandbox;
+use crate::person::Person;
 
 const NOBODY: u32 = 65534;
 const ATTACKS: &str = include_str!("guard/attacks.txt");
@@ -229,6 +230,51 @@ fn what_runs_is_what_was_judged() {
     assert!(fine > 0 && refused > 0, "{fine} fine, {refused} refused");
 }
 
+#[test]
+fn what_a_person_approved_runs_in_the_environment_that_was_judged() {
+    let test = "what_a_person_approved_runs_in_the_environment_that_was_judged";
+    if !has("gcc") {
+        return crate::common::skip(test, "gcc is missing");
+    }
+    let run = |rules: &str, granted: bool, rounds: u32| {
+        let rig = Rig::new(rules, None);
+        rig.compile("race.c", "harmless");
+        fs::copy(rig.path("harmless"), rig.path("race")).unwrap();
+        if granted {
+            let mut command = rig.sandbox.substrate();
+            command.args(["approvals", "grant", "--", "./harmless status-"]);
+            let mut person = Person::start(command);
+            person.sees("Allow it?");
+            person.types("y\r");
+            person.confirms();
+            assert_eq!(person.end().0, 0);
+        }
+        let output = rig.run(&format!("./race {rounds} env"));
+        let text = text(&output.stdout);
+        let count = |word: &str| -> u32 {
+            let mut words = text
+                .trim_end()
+                .split(' ')
+                .skip_while(|found| *found != word);
+            words
+                .nth(1)
+                .unwrap_or_else(|| panic!("{text} {output:?}"))
+                .parse()
+                .unwrap()
+        };
+        (
+            count("fine"),
+            count("forbidden"),
+            count("refused") + count("killed"),
+        )
+    };
+    let (_, forbidden, _) = run(NO_RULES, false, 100);
+    assert!(forbidden > 0, "the race is never lost, so it shows nothing");
+    let (fine, forbidden, refused) = run("commands: { ask: [\"harmless *\"] }\n", true, 3000);
+    assert_eq!(forbidden, 0);
+    assert!(fine > 0 && refused > 0, "{fine} fine, {refused} refused");
+}
+
 /// A program that does nothing but name the file that the kernel is to start in its place.
 fn stub(starter: &str) -> Vec<u8> {
     const HEADER: u64 = 64;
@@ -430,7 +476,7 @@ fn every_start_or_none_is_recorded_as_the_policy_says() {
 
 #[test]
 fn what_needs_approval_is_refused_where_nobody_is() {
-    let rules = "commands: { ask: [\"touch *\"], isolated: [\"mkdir *\"] }\n";
+    let rules = "commands: { ask: [\"touch *\"], isolated: [\"mkdir *\"], nested: deny }\n";
     let rig = Rig::new(rules, None);
     let output = rig.run("$TOUCH there; $MKDIR here");
     assert!(!rig.path("there").exists());
@@ -448,6 +494,24 @@ fn an_isolated_world_satisfies_what_wants_isolation() {
     let output = rig.run("mkdir here && sh -c 'mkdir here/below && echo made'");
     assert_eq!(output.stdout, b"made\n", "{output:?}");
     assert!(!rig.path("here").exists());
+}
+
+#[test]
+fn the_world_of_a_session_satisfies_what_is_isolated_below_its_line() {
+    let rules = "commands: { isolated: [\"mkdir *\"] }\ntrace: { execs: all }\n";
+    let rig = Rig::new(rules, None);
+    let output = rig.run("$MKDIR here && echo made");
+    assert_eq!(output.stdout, b"made\n", "{output:?}");
+    assert!(
+        rig.path("here").is_dir(),
+        "the session's project is the real one"
+    );
+    let starts = rig.sandbox.events("command_start");
+    let mkdir = starts.iter().find(|event| {
+        let program = event["argv"][0].as_str().unwrap_or_default();
+        program.ends_with("mkdir")
+    });
+    assert_eq!(mkdir.unwrap()["verdict"], "isolate", "{starts:#?}");
 }
 
 #[test]

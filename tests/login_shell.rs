@@ -676,7 +676,7 @@ fn init_makes_it_the_login_shell_and_uninstall_brings_the_old_one_back() {
         ],
     );
     person.sees("Make it your login shell?");
-    person.types("y");
+    person.types("y\r");
     person.sees("assword");
     person.types(&format!("{PASSWORD}\r"));
     person.sees("the login shell of ann is /usr/local/bin/substrate");
@@ -694,7 +694,7 @@ fn init_makes_it_the_login_shell_and_uninstall_brings_the_old_one_back() {
         );
         person.sees("back to /bin/bash");
         person.sees("Go on?");
-        person.types("y");
+        person.types("y\r");
         person.sees("assword");
         person.types(&format!("{password}\r"));
         let (ended, text) = person.end();

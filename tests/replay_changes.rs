@@ -446,5 +446,10 @@ fn what_today_denies_or_asks_about_is_not_run() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(126), "{said}");
         assert!(said.contains("cat *"), "{said}");
+        // As everything that is refused: recorded, for the span that it is about.
+        let then = sandbox.events("command_complete").pop().unwrap();
+        let refused = sandbox.events("policy_violation").pop().unwrap();
+        assert_eq!(refused["component"], "replay");
+        assert_eq!(refused["span_id"], then["span_id"]);
     }
 }

@@ -353,6 +353,7 @@ fn a_line_of_files_alone_is_previewed_and_its_result_applied() {
     person.sees("build/a.o");
     person.sees("Choice, or Enter for");
     person.types("2\r");
+    person.confirms();
     let (status, shown) = person.end();
     assert_eq!(status, 0, "{shown}");
     assert!(!build.exists(), "{shown}");
@@ -392,6 +393,7 @@ fn what_changed_meanwhile_is_not_overwritten_by_a_preview() {
     person.sees("Choice, or Enter for");
     std::fs::write(sandbox.project().join("build/a.o"), "somebody's work\n").unwrap();
     person.types("2\r");
+    person.confirms();
     let (status, shown) = person.end();
     assert_eq!(status, 125, "{shown}");
     assert!(sandbox.project().join("build/a.o").exists(), "{shown}");
@@ -424,6 +426,94 @@ fn asking_inside() -> (Sandbox, Person) {
     .unwrap();
     let person = prompt(&sandbox);
     (sandbox, person)
+}
+
+/// Up to the choice that holds for the session, and what is proposed taken as it is.
+const ALLOW_FOR_SESSION: &str = "\x1b[A\x1b[A\r";
+
+#[test]
+fn an_approval_holds_for_the_environment_that_it_was_given_in() {
+    let (sandbox, mut person) = asking_inside();
+    let script =
+        |name: &str, text: &str| std::fs::write(sandbox.project().join(name), text).unwrap();
+    script(
+        "git.sh",
+        "GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.pushurl sh inner.sh\n",
+    );
+    script("path.sh", "PATH=/tmp:$PATH sh inner.sh\n");
+    script("lang.sh", "LANG=C NO_COLOR=1 sh inner.sh\n");
+    let mut asked = |line: &str, shown: &[&str], answer: &str| {
+        person.types(&format!("{line}\r"));
+        person.sees("Command: /usr/bin/uname");
+        for shown in shown {
+            person.sees(shown);
+        }
+        person.sees("> Deny");
+        person.types(answer);
+        if answer == ALLOW_FOR_SESSION {
+            person.sees("Remember commands like");
+            person.types("\r");
+        }
+        person.sees(if answer == "\r" {
+            "status-126"
+        } else {
+            "status-0"
+        });
+        person.sees("ready> ");
+        person.text()
+    };
+    let shown = asked("sh inner.sh", &["in "], ALLOW_FOR_SESSION);
+    assert!(!shown.contains("Environment:"), "{shown}");
+    asked(
+        "sh git.sh",
+        &[
+            "Environment: GIT_CONFIG_COUNT=1",
+            "Environment: GIT_CONFIG_KEY_0=remote.origin.pushurl",
+        ],
+        "\r",
+    );
+    asked("sh git.sh", &["with this environment"], ALLOW_FOR_SESSION);
+    asked(
+        "GIT_CONFIG_COUNT=2 sh inner.sh",
+        &["Environment: GIT_CONFIG_COUNT=2"],
+        "\r",
+    );
+    asked("sh path.sh", &["Environment: PATH=/tmp:"], "\r");
+    asked(
+        "export LD_DEBUG_OUTPUT=/tmp/x; sh inner.sh",
+        &["Environment: LD_DEBUG_OUTPUT=/tmp/x"],
+        "\r",
+    );
+    // A typed line is asked about in the environment of its shell.
+    person.types("uname\r");
+    person.sees("Environment: LD_DEBUG_OUTPUT=/tmp/x");
+    person.sees("> Deny");
+    person.types("\r");
+    person.sees("User denied approval");
+    person.sees("ready> ");
+    // What is approved is not asked about again, whatever else is in the environment.
+    person.types("unset LD_DEBUG_OUTPUT; sh inner.sh; sh git.sh; sh lang.sh; echo end-$((1+1))\r");
+    person.sees("status-0\r\nstatus-0\r\nstatus-0\r\nend-2");
+    // A variable that stands in the line was seen with it, and only then.
+    person.sees("ready> ");
+    person.types("export GIT_SSH=x; uname\r");
+    person.sees("exactly this line");
+    person.sees("> Deny");
+    person.types(ALLOW_ONCE);
+    person.sees("Linux");
+    person.sees("ready> ");
+}
+
+#[test]
+fn what_is_refused_for_its_environment_says_so() {
+    let sandbox = Sandbox::with_policy(&format!("{ENFORCE}commands:\n  ask: [\"uname *\"]\n"));
+    std::fs::write(sandbox.project().join("inner.sh"), "GIT_SSH=x uname\n").unwrap();
+    let output = sandbox.run(["-c", "sh inner.sh"]);
+    let said = said(&output);
+    assert!(
+        said.contains("because of its environment (GIT_SSH)"),
+        "{said}"
+    );
 }
 
 /// From the choice that is preselected up to the first, and taken.

@@ -387,6 +387,87 @@ fn what_runs_of_a_stream_was_judged_as_it_runs() {
 }
 
 #[test]
+fn nobody_takes_the_rest_of_a_stream_to_run_it_unjudged() {
+    let sandbox = Sandbox::with_policy(ENFORCE);
+    script(
+        &sandbox.project().join("forbidden"),
+        "#!/bin/sh\necho RAN\n",
+    );
+    std::fs::write(sandbox.project().join("more"), "forbidden x\n").unwrap();
+    let run = |options: &[&str], stream: &str| {
+        let mut command = sandbox.substrate();
+        let path = std::env::var("PATH").unwrap();
+        command.env("PATH", format!("{}:{path}", sandbox.project().display()));
+        command.args(options);
+        let output = piped(&mut command, stream);
+        (
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    for (options, stream, why) in [
+        (
+            &[][..],
+            "bash\nforbidden x\necho $?\n",
+            "rest of standard input",
+        ),
+        (
+            &[],
+            "sh -s a\nforbidden x\necho $?\n",
+            "rest of standard input",
+        ),
+        (
+            &[],
+            "cat | sh\nforbidden x\necho $?\n",
+            "rest of standard input",
+        ),
+        (
+            &[],
+            "exec bash\nforbidden x\necho $?\n",
+            "rest of standard input",
+        ),
+        (&[], "exec < more\necho $?\n", "from somewhere else"),
+        (
+            &[],
+            "exec 4< more\nexec <&4\necho $?\n",
+            "from somewhere else",
+        ),
+        (
+            &[],
+            "shopt -s expand_aliases\nalias x=forbidden\nx y\necho 126\n",
+            "replace words",
+        ),
+        (
+            &[],
+            "set -o posix\nalias x=forbidden\nx y\necho 126\n",
+            "replace words",
+        ),
+        (
+            &["-i"],
+            "alias x=forbidden\nx y\necho 126\n",
+            "replace words",
+        ),
+        (
+            &[],
+            "set -o history -H\nset +H\necho 126\n",
+            "replace words",
+        ),
+    ] {
+        let (said, complained) = run(options, stream);
+        assert!(!said.contains("RAN"), "{stream:?}: {said}{complained}");
+        assert!(said.contains("126"), "{stream:?}: {said}{complained}");
+        assert!(complained.contains(why), "{stream:?}: {complained}");
+    }
+    // History is not expanded where a line is judged as it stands.
+    let (said, _) = run(&["-i"], "echo for'bidden x'; echo 126\n!ec\n");
+    assert!(!said.contains("RAN"), "{said}");
+    // Where nothing is refused, everything is as under bash.
+    let open = Sandbox::with_policy("mode: observe\n");
+    let output = piped(&mut open.substrate(), "bash\necho inner-$((1+1))\n");
+    assert_eq!(output.stdout, b"inner-2\n");
+}
+
+#[test]
 fn a_command_of_a_stream_is_complete_when_it_is_over() {
     let sandbox = Sandbox::with_policy("mode: observe\n");
     let mut child = sandbox
@@ -413,6 +494,53 @@ fn a_command_of_a_stream_is_complete_when_it_is_over() {
     assert_eq!(sandbox.events("command_complete").len(), 0);
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn a_command_does_not_outlive_a_substrate_that_is_killed() {
+    let sandbox = Sandbox::with_policy("mode: observe\nworld: { enabled: off }\n");
+    for arguments in [
+        &["-c", "sleep 100"][..],
+        &["run", "--", "sleep", "100"],
+        &[],
+    ] {
+        let mut child = sandbox
+            .substrate()
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(b"exec sleep 100\n").unwrap();
+        let own = child.id();
+        let started = || -> Option<u32> {
+            let path = format!("/proc/{own}/task/{own}/children");
+            let children = std::fs::read_to_string(path).ok()?;
+            let child = children.split_whitespace().next()?.parse().ok()?;
+            let words = std::fs::read(format!("/proc/{child}/cmdline")).ok()?;
+            words.starts_with(b"sleep\0").then_some(child)
+        };
+        let found = eventually(started);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let gone = || {
+            let stat = std::fs::read_to_string(format!("/proc/{found}/stat"));
+            (!stat.is_ok_and(|stat| !stat.contains(") Z "))).then_some(())
+        };
+        eventually(gone);
+    }
+}
+
+/// Waits until something is there.
+fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let start = std::time::Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < std::time::Duration::from_secs(30));
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use std::process::Output;
 
 use crate::common::Sandbox;
+use crate::person::Person;
 use serde_json::Value;
 
 const POLICY: &str = "mode: enforce\nworld: { enabled: \"off\" }\nfs: { write: [\"/**\"], protect: [] }\ncommands:\n  denied:\n    - { pattern: \"forbidden *\", reason: \"because\" }\n";
@@ -255,6 +256,32 @@ fn events_are_followed_as_they_come() {
     );
     tail.kill().unwrap();
     tail.wait().unwrap();
+}
+
+#[test]
+fn an_export_to_a_terminal_steers_nothing() {
+    let sandbox = Sandbox::with_policy("mode: observe\nworld: { enabled: off }\n");
+    let steering = "\u{1b}]0;title\u{7}\u{1b}[2J\u{202e}";
+    sandbox.run(["-c", &format!("/bin/echo '{steering}'")]);
+    let piped = text(&sandbox.run(["trace", "export", "--csv"]));
+    assert!(
+        piped.contains(steering),
+        "programs read it as it is: {piped:?}"
+    );
+    let mut command = sandbox.substrate();
+    command
+        .args(["trace", "export", "--csv"])
+        .env("TERM", "xterm");
+    let (status, shown) = Person::start(command).end();
+    assert_eq!(status, 0, "{shown}");
+    assert!(
+        shown.contains("\\u{1b}]0;title") && shown.contains("\\u{202e}"),
+        "{shown:?}"
+    );
+    assert!(
+        !shown.contains(['\u{1b}', '\u{7}', '\u{202e}']),
+        "{shown:?}"
+    );
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::person::Person;
 const OPEN: &str = "mode: observe\nfs: { write: [\"$PROJECT/**\"] }\n";
 
 /// A sandbox, unless this machine has no full worlds.
-fn sandbox(test: &str) -> Option<Sandbox> {
+pub fn sandbox(test: &str) -> Option<Sandbox> {
     let sandbox = Sandbox::with_policy(OPEN);
     if !sandbox.run(["world", "doctor"]).status.success() {
         skip(test, "this machine has no full worlds");
@@ -399,6 +399,88 @@ fn what_comes_on_standard_input_stays_commands_and_data() {
         assert_eq!(text(&output.stdout), said, "{}", text(&output.stderr));
     }
     assert_eq!(content(&sandbox, "made"), None);
+}
+
+#[test]
+fn a_diff_of_lines_that_end_otherwise_is_a_patch() {
+    let test = "a_diff_of_lines_that_end_otherwise_is_a_patch";
+    let Some(sandbox) = sandbox(test) else {
+        return;
+    };
+    let old: &[u8] = b"one\rtwo\rthree\nfour\r\nfive\x0bsix\xe2\x80\xa8\n";
+    for new in [
+        &b"one\rTWO\rthree\nfour\r\nfive\x0bsix\xe2\x80\xa8\n"[..],
+        b"one\rtwo\rthree\nfour\nfive\x0bsix\xe2\x80\xa8\nmore\r",
+        b"\r",
+        b"one\rtwo\rthree",
+    ] {
+        fs::write(sandbox.project().join("file"), old).unwrap();
+        fs::write(sandbox.project().join("new"), new).unwrap();
+        isolated(&sandbox, &[], "cat new > file");
+        let diff = sandbox.run(["world", "diff", "-"]).stdout;
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("file"), old).unwrap();
+        fs::write(place.path().join("patch"), &diff).unwrap();
+        let mut git = std::process::Command::new("git");
+        let applied = git
+            .args(["apply", "patch"])
+            .current_dir(place.path())
+            .output();
+        let Ok(applied) = applied else {
+            return skip(test, "git is missing");
+        };
+        let why = format!("{}\n{}", diff.escape_ascii(), text(&applied.stderr));
+        assert!(applied.status.success(), "{why}");
+        assert_eq!(fs::read(place.path().join("file")).unwrap(), new, "{why}");
+        assert!(sandbox.run(["world", "discard", "-"]).status.success());
+    }
+}
+
+#[test]
+fn data_on_standard_input_is_not_refused_as_commands() {
+    let Some(sandbox) = sandbox("data_on_standard_input_is_not_refused_as_commands") else {
+        return;
+    };
+    sandbox.policy(
+        "strict",
+        "id: strict\nname: Strict\nmode: enforce\nfs: { read: [\"/**\"], write: [\"$PROJECT/**\"] }\n\
+         commands: { denied: [\"forbidden *\", \"uname *\", \"wc * | sort *\", \"export *\"] }\n",
+    );
+    let run = |stream: &str| {
+        let mut command = sandbox.substrate();
+        command.args(["--policy", "strict"]);
+        let path = sandbox.home().join("stream");
+        std::fs::write(&path, stream).unwrap();
+        command.stdin(std::fs::File::open(&path).unwrap());
+        let output = command.output().unwrap();
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    for (stream, status, said) in [
+        ("read x\nuname -a\necho \"<$x>\"\n", 0, "<uname -a>\n"),
+        (
+            "cat\nforbidden thing\nit's (no) shell &&\n",
+            0,
+            "forbidden thing\nit's (no) shell &&\n",
+        ),
+        // Were it a command, the guard would have it.
+        ("cat /dev/null\nuname -a\necho $?\n", 0, "126\n"),
+        // What stands before anything could read is a command, and nothing of the text runs.
+        ("echo one\nuname -a\n", 126, ""),
+        // What no guard sees is refused, data or not.
+        ("cat /dev/null\nwc -l | sort\n", 126, ""),
+        ("cat /dev/null\nexport A=1\n", 126, ""),
+    ] {
+        let (code, out, err) = run(stream);
+        assert_eq!(
+            (code, out.as_str()),
+            (Some(status), said),
+            "{stream:?}: {err}"
+        );
+    }
 }
 
 #[test]

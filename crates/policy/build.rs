@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 #[cfg(feature = "load")]
 #[allow(dead_code, reason = "the build needs only the loader")]
-#[path = "src/tools/mod.rs"]
+#[path = "src/load/tools/mod.rs"]
 mod tools;
 
 #[cfg(feature = "load")]
@@ -19,7 +19,7 @@ mod models {
     use crate::tools;
 
     pub fn write() -> Result<(), Box<dyn std::error::Error>> {
-        println!("cargo::rerun-if-changed=src/tools");
+        println!("cargo::rerun-if-changed=src/load/tools");
         println!("cargo::rerun-if-changed=../../policies/tools");
         let models = tools::load(tools::shipped().iter().copied())?;
         let mut bytes = Encoder::new();

@@ -12,6 +12,7 @@ use substrate_broker::env::SUBSTRATE_SHIM_MODE;
 use substrate_runtime::inherit::{self, Successor};
 use substrate_runtime::supervise::{self, Ending, Program};
 use substrate_runtime::watch;
+use substrate_sys::errno::ENOEXEC;
 use substrate_sys::marker::{self, Mark};
 use substrate_sys::{environment, process_info};
 
@@ -96,8 +97,6 @@ fn otherwise<T>(
         _ => Err(error),
     }
 }
-
-const ENOEXEC: i32 = 8;
 
 fn not_started(tool: &Tool<'_>, notices: &Notices, error: &io::Error) -> Ending {
     let text = error.to_string();

@@ -129,6 +129,7 @@ proptest! {
                 variables: &[],
                 aliases: &[],
                 isolate: false,
+                around: substrate_broker::Around::Nothing,
             });
             match quick::check(&policies, &home, &Question { argv: &argv, cwd, search_path, home_variable }) {
                 Answer::Full => {}

@@ -24,6 +24,8 @@ impl Sandbox {
         for name in ["home/policies", "project/.git"] {
             std::fs::create_dir_all(directory.path().join(name)).unwrap();
         }
+        // As if the package clients of this machine had been asked and named no host.
+        std::fs::write(directory.path().join("home/clients.json"), "{}\n").unwrap();
         Self { directory }
     }
 

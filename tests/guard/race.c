@@ -1,4 +1,5 @@
-/* One thread starts a program while another changes what is to be started. `harmless` and `forbidden`
+/* One thread starts a program while another changes what is to be started, or with a second argument in which
+ * environment. `harmless` and `forbidden`
  * are two names of one program, this one: it ends with 0, and with 66 when it should not have run. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -10,15 +11,18 @@
 
 static char path[64] = "./harmless";
 static char word[64] = "status-";
-static volatile int words;
+static char setting[32] = "GIT_CONFIG_COUNT=";
+static volatile int words, settings;
 
 static void *flip(void *unused) {
   (void)unused;
   for (;;) {
-    if (words) memcpy(word, "danger-", 7);
+    if (settings) setting[17] = '1';
+    else if (words) memcpy(word, "danger-", 7);
     else memcpy(path, "./forbid", 8), memcpy(path + 8, "den", 4);
     for (volatile int i = 0; i < 300; i++) {}
-    if (words) memcpy(word, "status-", 7);
+    if (settings) setting[17] = 0;
+    else if (words) memcpy(word, "status-", 7);
     else memcpy(path, "./harmless", 11);
     for (volatile int i = 0; i < 300; i++) {}
   }
@@ -31,7 +35,8 @@ int main(int argc, char **argv) {
   if (!strcmp(name, "started")) {
     char file[512] = "";
     if (readlink("/proc/self/exe", file, sizeof file - 1) < 0) return 67;
-    return strstr(argv[1], "danger") || strstr(file, "forbidden") ? 66 : 0;
+    const char *set = getenv("GIT_CONFIG_COUNT");
+    return (set && *set) || strstr(argv[1], "danger") || strstr(file, "forbidden") ? 66 : 0;
   }
   int rounds = argc > 1 ? atoi(argv[1]) : 1, fine = 0, forbidden = 0, refused = 0, killed = 0;
   for (int i = 0; i < rounds; i++) {
@@ -39,10 +44,12 @@ int main(int argc, char **argv) {
     if (child == 0) {
       pthread_t thread;
       words = i % 2;
+      settings = argc > 2;
+      char *around[] = {setting, 0};
       pthread_create(&thread, 0, flip, 0);
       for (volatile int j = 0; j < 1000 * (i % 7); j++) {}
       char *arguments[] = {"started", word, 0};
-      execve(path, arguments, environ);
+      execve(path, arguments, settings ? around : environ);
       _exit(111);
     }
     int status;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::terminal::{Setup, Terminal};
+use crate::terminal::{Setup, Terminal, eventually};
 use substrate_sys::process_group::Change;
 
 #[test]
@@ -160,8 +160,7 @@ fn the_engine_never_reads_the_terminal_itself() {
         "bind -x '\"\\C-t\": date' 2>/dev/null",
     ] {
         t.run(line);
-        t.settle(Duration::from_millis(50));
-        assert_eq!(t.foreground(), t.process, "after {line}");
+        eventually(line, || t.foreground() == t.process);
         assert!(
             t.output("echo alive-$((2+2))").contains("alive-4"),
             "after {line}"
@@ -381,27 +380,135 @@ fn keys_bound_to_commands_edit_the_line() {
     );
 }
 
+/// The next line is typed before the first is over: were the engine to read the terminal, it would run unjudged.
+fn typed_ahead_of(line: &str) -> Terminal {
+    let mut t = Terminal::ready();
+    t.keys(format!(
+        "kept=it; {line}\recho \"ran-$kept\" >> ran.txt; echo second-$((20+3))\r"
+    ));
+    t.wait_for("second-23");
+    t.wait_for("ready> ");
+    let judged = t.traced("command_start");
+    let judged = judged
+        .iter()
+        .filter(|line| line.contains("ran.txt"))
+        .count();
+    let ran = t.content("ran.txt").lines().count();
+    assert_eq!((judged, ran), (1, 1), "{line}: {}", t.text());
+    t
+}
+
 #[test]
-fn a_shell_that_reads_the_terminal_by_itself_is_replaced() {
-    for line in ["ulimit -n 20", "trap 'exec </dev/tty' DEBUG\r:"] {
-        let mut t = Terminal::ready();
-        t.keys(format!("{line}\r"));
-        t.wait_for("read the terminal by itself");
-        t.wait_for("ready> ");
-        let said = t.output("echo judged-$((1+1))");
-        assert!(said.contains("judged-2"), "{line}: {said}");
+fn what_the_prompt_stands_on_holds_whatever_a_line_does() {
+    for line in [
+        "ulimit -n 20",
+        "ulimit -n 200",
+        "trap 'exec </dev/tty' DEBUG",
+        "trap 'exec </dev/tty' DEBUG; ${unset?}",
+        "set -T; trap 'exec </dev/tty' DEBUG RETURN",
+        "trap 'exec </dev/tty' ERR; set -E; false",
+        "trap 'exec </dev/tty' CHLD USR1; kill -USR1 $$; sleep 0.1",
+        "trap 'return 1' DEBUG",
+        "PROMPT_COMMAND='exec </dev/tty; echo'",
+        "builtin() { :; }",
+        "builtin() { exec </dev/tty; }",
+        "printf() { exec </dev/tty; }; trap() { :; }; eval() { :; }",
+        "enable -n printf read",
+        "enable -n . eval trap set",
+        "enable -n builtin",
+        "alias {='exec </dev/tty; {' if='exec </dev/tty; if'",
+        "unset -f $(compgen -A function)",
+        "unset ${!__substrate_*}",
+        "readonly PROMPT_COMMAND PS1",
+        "set -o posix; set -v; set -x",
+        "exec </dev/null; exec 0<&-",
+    ] {
+        let t = typed_ahead_of(line);
+        assert_eq!(t.content("ran.txt"), "ran-it\n", "{line}: {}", t.text());
+        assert!(
+            !t.text().contains("the shell ended"),
+            "{line}: {}",
+            t.text()
+        );
     }
 }
 
 #[test]
-fn a_shell_that_answers_no_more_is_replaced() {
-    for line in ["builtin() { :; }", "enable -n printf"] {
-        let mut t = Terminal::ready();
-        t.keys(format!("{line}\r"));
-        t.wait_for("did not answer any more");
-        t.wait_for("ready> ");
-        assert!(t.output("echo alive-$((20+3))").contains("alive-23"));
+fn a_shell_that_cannot_go_on_is_replaced_and_runs_nothing_unjudged() {
+    for line in [
+        "ulimit -n 0",
+        "ulimit -n 5",
+        "enable -n enable printf",
+        "readonly __substrate_f=0",
+    ] {
+        let t = typed_ahead_of(line);
+        assert_eq!(t.content("ran.txt"), "ran-\n", "{line}: {}", t.text());
+        assert!(t.text().contains("the shell ended"), "{line}: {}", t.text());
     }
+}
+
+#[test]
+fn a_trap_that_replaces_the_input_while_the_prompt_waits_has_replaced_nothing() {
+    let mut t = Terminal::ready();
+    t.output("echo 'touch injected' > file; trap 'exec < file; echo came' CHLD USR1; sleep 0.1 &");
+    t.settle(Duration::from_millis(400));
+    t.keys("(sleep 0.3; kill -USR1 $$) &\r");
+    t.finish();
+    t.settle(Duration::from_millis(600));
+    t.output("");
+    assert!(t.text().matches("\ncame\n").count() >= 3, "{}", t.text());
+    assert!(t.output("echo alive-$((2+2))").contains("alive-4"));
+    assert!(!t.path("injected").exists());
+    assert!(
+        t.output("trap -p CHLD; trap - CHLD")
+            .contains("trap -- 'exec < file; echo came' SIGCHLD")
+    );
+}
+
+#[test]
+fn words_that_are_switched_off_stay_off_for_the_user() {
+    let mut t = Terminal::ready();
+    t.output("enable -n printf eval");
+    assert!(t.output("type printf").contains("/printf"));
+    assert!(
+        t.output("enable -n")
+            .contains("enable -n eval\nenable -n printf")
+    );
+    assert!(
+        t.output("enable printf eval; type eval")
+            .contains("eval is a")
+    );
+}
+
+#[test]
+fn a_debug_trap_that_returns_is_told_off_as_under_bash() {
+    let mut t = Terminal::ready();
+    t.run("trap 'x=$BASH_COMMAND; return 1' DEBUG");
+    assert!(t.output("echo one; echo two").contains("one\ntwo"));
+    assert!(!t.output("trap - DEBUG; echo $x").contains("__substrate_"));
+}
+
+#[test]
+fn a_hook_that_cannot_be_changed_runs_all_the_same() {
+    let mut t = Terminal::ready();
+    t.output("readonly PROMPT_COMMAND");
+    assert_eq!(t.run("(exit 3)").1, 3);
+}
+
+#[test]
+fn options_that_show_commands_show_none_of_ours() {
+    let mut t = Terminal::ready();
+    t.output("set -o posix");
+    assert_eq!(t.output("echo in-posix"), "in-posix\n");
+    t.output("set +o posix");
+    assert_eq!(t.output("set -v"), "");
+    assert_eq!(t.output("echo shown"), "echo shown\nshown\n");
+    assert_eq!(t.run("false").0, "false\n");
+    assert_eq!(t.output("echo $?"), "echo $?\n1\n");
+    t.output("set +v; set -x");
+    t.run("false");
+    assert!(t.output("echo status-$?").contains("\nstatus-1\n"));
+    assert!(!t.text().contains("__substrate_"), "{}", t.text());
 }
 
 #[test]

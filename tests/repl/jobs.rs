@@ -235,6 +235,56 @@ fn suspend_stops_the_whole_shell() {
     t.finish();
 }
 
+/// Were the whole shell to stop, the next keys would go to whatever is outside, when a program chooses.
+#[test]
+fn a_program_that_stops_the_shell_stops_nothing() {
+    let mut t = Terminal::ready();
+    assert!(
+        t.output("kill -STOP $$; echo went-$((1+1))")
+            .contains("went-2")
+    );
+    assert!(
+        t.output("(sleep 0.3; kill -STOP $$) & sleep 1; echo on-$((2+2))")
+            .contains("on-4")
+    );
+    // While it waits for a line.
+    t.output("(sleep 0.3; kill -STOP $$) &");
+    t.settle(Duration::from_millis(700));
+    assert!(t.output("echo still-$((3+3))").contains("still-6"));
+    assert!(!is_stopped(t.process));
+}
+
+fn is_stopped(process: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().unwrap_or_default();
+    state.trim_start().starts_with('T')
+}
+
+/// In each of these the editor waits for one more key and takes whatever comes for it.
+#[test]
+fn a_hang_up_ends_the_session_whatever_the_editor_waits_for() {
+    for keys in [
+        &b"\x1b"[..],
+        b"\x12ec",
+        b"\x16",
+        b"echo 'open\r",
+        b"\x1b[",
+        b"\x1b[200~pasted",
+    ] {
+        let mut t = Terminal::ready();
+        t.output("echo $$ > pid.txt");
+        let engine: i32 = t.content("pid.txt").trim().parse().unwrap();
+        t.wait_for("ready> ");
+        t.keys(keys);
+        t.settle(Duration::from_millis(300));
+        t.hang_up();
+        let what = format!("the session ends after {}", keys.escape_ascii());
+        eventually(&what, || t.ended().is_some());
+        // A world has numbers of its own, and ends with its front end.
+        eventually("the engine ends", || in_world() || !is_alive(engine));
+    }
+}
+
 #[test]
 fn a_long_line_leaves_settings_alone() {
     let mut t = Terminal::ready();

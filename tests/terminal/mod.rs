@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use substrate_rig::Replies;
 use substrate_sys::process_group::{self, Change, Placement};
 use substrate_sys::terminal::{self, Pty, Size};
 use tempfile::TempDir;
@@ -168,6 +169,7 @@ impl Setup {
             seen: 0,
             home: self.home,
             ended: None,
+            replies: Replies::default(),
         }
     }
 }
@@ -180,6 +182,7 @@ pub struct Terminal {
     seen: usize,
     pub home: TempDir,
     ended: Option<Change>,
+    replies: Replies,
 }
 
 impl Terminal {
@@ -190,10 +193,23 @@ impl Terminal {
         terminal
     }
 
-    /// Types bytes.
+    /// Types bytes. Substrate's own commands are a person's, who types them at a prompt: what is there
+    /// before it counts as typed for the program that ran.
     pub fn keys(&mut self, bytes: impl AsRef<[u8]>) {
+        if bytes.as_ref().starts_with(b"substrate ") {
+            self.await_prompt();
+        }
         let master = &self.pty.as_ref().unwrap().master;
         process_group::write_all(master, bytes.as_ref()).unwrap();
+    }
+
+    /// Waits for the prompt, where it is the one that tests set.
+    fn await_prompt(&mut self) {
+        let end = Instant::now() + Duration::from_secs(5);
+        let shown = |text: &str| text.trim_end_matches(['\r', '\n']).ends_with("ready> ");
+        while !shown(&self.unseen()) && Instant::now() < end {
+            self.pump(Duration::from_millis(50));
+        }
     }
 
     /// Types a line, waits for its end, and answers its output and status.
@@ -269,7 +285,11 @@ impl Terminal {
         if ready.first() == Some(&true) {
             let mut buffer = [0_u8; 65536];
             match process_group::read(&pty.master, &mut buffer) {
-                Ok(count) if count > 0 => self.raw.extend_from_slice(&buffer[..count]),
+                Ok(count) if count > 0 => {
+                    self.raw.extend_from_slice(&buffer[..count]);
+                    let reply = self.replies.to(&buffer[..count]);
+                    let _ = process_group::write_all(&pty.master, &reply);
+                }
                 _ => return false,
             }
         }

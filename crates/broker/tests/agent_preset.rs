@@ -64,3 +64,38 @@ fn a_place_may_itself_be_what_is_looked_for() {
         assert_eq!(verdict(&delete(root, "*.pyc")), Verdict::Allow, "{root}");
     }
 }
+
+/// `@system` names `/opt`, `/srv` and `/var` as a whole; people keep projects there.
+#[test]
+fn what_fs_write_names_is_no_part_of_the_system() {
+    let place = Place::in_directory(std::path::Path::new("/var/tmp"));
+    place.policy(
+        "own",
+        "mode: enforce\nworld: { enabled: off }\n\
+         fs: { write: [\"/**\", \"$PROJECT/**\", \"/var/lib/mine/**\"] }\n\
+         effects: { ask: [\"write:@system\"], denied: [\"delete:recursive:@system\"] }\n",
+    );
+    let project = place.project();
+    std::os::unix::fs::symlink("/etc", project.join("link")).unwrap();
+    for (policy, line, verdict) in [
+        ("own", "echo a > file", Verdict::Allow),
+        ("own", "rm -rf build", Verdict::Allow),
+        ("own", "rm -rf build/*", Verdict::Allow),
+        ("own", "touch /var/lib/mine/x", Verdict::Allow),
+        ("own", "touch /var/lib/mine/../x", Verdict::Ask),
+        ("own", "touch /var/lib/x", Verdict::Ask),
+        ("own", "echo a > link/x", Verdict::Ask),
+        ("own", "rm -rf /var", Verdict::Deny),
+        ("own", "rm -rf /var/*", Verdict::Deny),
+        ("own", "rm -rf /var/lib", Verdict::Deny),
+        ("own", "rm -rf /", Verdict::Deny),
+        ("agent", "echo a > file", Verdict::Allow),
+        ("agent", "touch /var/tmp/x", Verdict::Allow),
+        ("agent", "touch /var/x", Verdict::Ask),
+        ("agent", "rm -rf /var/tmp/../lib", Verdict::Deny),
+    ] {
+        let broker = place.broker(policy);
+        let found = judge(&broker, line, &project).judgement.verdict;
+        assert_eq!(found, verdict, "{policy}: {line}");
+    }
+}

@@ -352,6 +352,7 @@ fn shells_that_grant_at_once_lose_nothing() {
                         policy_sha256: "s".into(),
                         directory: "/".into(),
                         what: Approved::Command(format!("git push {shell} {number}")),
+                        environment: Default::default(),
                         given: 1,
                         expires: None,
                         session: None,

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use substrate_broker::broker::{Input, Origin, Request, Start};
 use substrate_broker::facts::Seen;
 use substrate_broker::{Answer, Broker, Note};
+use substrate_broker::{Input, Origin, Request, Start};
 use support::{Place, judge};
 
 const COMMON: &str = "mode: enforce\nworld: { enabled: off }\nfs: { outside: allow }\n";
@@ -98,9 +98,12 @@ fn start_denied(broker: &Broker, program: &str, cwd: &Path) -> bool {
         variables: &[],
         aliases: &[],
         isolate: false,
+        around: substrate_broker::Around::Nothing,
     };
     let seen = Plain(program.as_bytes().to_vec(), cwd.to_owned());
     let start = Start {
+        isolated: false,
+        by: &|| None,
         seen: &seen,
         also: &[],
         own_network: false,

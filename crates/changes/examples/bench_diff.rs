@@ -10,7 +10,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use substrate_changes::diff;
-use substrate_changes::pending::{NewPending, Pending, RootKind};
+use substrate_changes::pending::{NewPending, Pending};
+use substrate_changes::root::RootKind;
 
 const DIRS: usize = 100;
 const FILES: usize = 100;

@@ -1,29 +1,33 @@
 //! Putting what a world left on the host: everything is checked first, then staged, then moved
 //! into place, and can be undone.
 
+use crate::apply_error::ApplyError;
+use crate::observer::Observer;
+use crate::selection::Selection;
+use crate::selection::handles;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use substrate_sys::{at, openat2};
-use thiserror::Error;
+use substrate_sys::{at, bounded, openat2};
 
+use crate::change::Conflict;
+use crate::change::{Change, ChangeKind};
 use crate::commit::{Failure, Worker};
 use crate::copy::open_own;
-use crate::diff::{
-    self, Conflict, Counter, DiffError, Found, OnProgress, Stage, base_of, host_path,
-};
+use crate::diff::{self, Counter, Found, host_path};
 use crate::entry::{NodeKind, attributes, has_capability};
 use crate::journal::{self, Action, Header, Journal, Opened, Step, Unchanged};
-use crate::pending::{Pending, PendingError, Root, RootKind, State, io_error};
+use crate::pending::{Pending, PendingError, State, io_error};
 use crate::remove::remove_path;
 use crate::risk::{self, Contents, Flag};
-use crate::walk::{Change, ChangeKind, Options};
+use crate::root::RootKind;
+use crate::walk::Options;
+use substrate_world::progress::{OnProgress, Stage};
 
 pub use crate::risk::RunsLater;
 
@@ -39,72 +43,6 @@ pub struct ApplyOptions {
     pub held: bool,
     /// Overwrite what changed on the host meanwhile; `undo` brings it back.
     pub force: bool,
-}
-
-/// Why a result was not applied, or not undone.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ApplyError {
-    /// The result could not be compared with the host.
-    #[error(transparent)]
-    Diff(#[from] DiffError),
-    /// The result itself is in trouble.
-    #[error(transparent)]
-    Pending(#[from] PendingError),
-    /// The command has not finished.
-    #[error("the command still runs; wait for it or stop it")]
-    Running,
-    /// The result was thrown away.
-    #[error("this result was discarded")]
-    Discarded,
-    /// An earlier apply or undo was interrupted.
-    #[error("an earlier {0} of this result was interrupted; finish it first, or undo it")]
-    Unfinished(&'static str),
-    /// There is nothing to go back from.
-    #[error("nothing of this result was applied")]
-    NotApplied,
-    /// Nothing at or below a chosen path changed.
-    #[error("the world changed nothing at {}", .0.display())]
-    NotChanged(PathBuf),
-    /// The directory that the world worked on is no longer there.
-    #[error("{} is not the directory any more that the world worked on", .0.display())]
-    RootReplaced(PathBuf),
-    /// The host changed the same names.
-    #[error("{} of the names changed on the host too; nothing was applied", .0.len())]
-    Conflicts(Vec<(PathBuf, Conflict)>),
-    /// New content could not be laid ready.
-    #[error("cannot prepare {}: {source}; nothing on the host was changed", path.display())]
-    Staging {
-        /// The name that it was for.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// A step failed half-way through.
-    #[error(
-        "cannot {step} {}: {source}; what was done so far stays: finish the apply or undo it",
-        path.display()
-    )]
-    Step {
-        /// What was being done.
-        step: &'static str,
-        /// To which host path.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// The host changed a name between the check and the step.
-    #[error(
-        "{} changed on the host just now; finish the apply or undo it",
-        .0.display()
-    )]
-    HostMoved(PathBuf),
-    /// The host changed names since they were applied.
-    #[error("{} of the names changed on the host since they were applied; nothing was undone", .0.len())]
-    UndoConflicts(Vec<PathBuf>),
-    /// The watcher ended it there, as a crash would.
-    #[error("ended between two steps")]
-    Interrupted,
 }
 
 /// What an apply would do.
@@ -133,50 +71,6 @@ pub struct Applied {
     pub whole: bool,
 }
 
-/// Follows a piece of work, and can end it.
-pub struct Watch<'a> {
-    pub(crate) progress: OnProgress<'a>,
-    pub(crate) crash: Option<&'a mut dyn FnMut(&'static str) -> bool>,
-    pub(crate) exchange: bool,
-}
-
-impl<'a> Watch<'a> {
-    /// Only wants to know how far it has come.
-    pub fn new(progress: OnProgress<'a>) -> Self {
-        Self {
-            progress,
-            crash: None,
-            exchange: true,
-        }
-    }
-
-    /// Is asked after every step; answering true ends the work there as a crash would, with
-    /// nothing tidied up.
-    pub fn crashing(
-        progress: OnProgress<'a>,
-        crash: &'a mut dyn FnMut(&'static str) -> bool,
-    ) -> Self {
-        Self {
-            progress,
-            crash: Some(crash),
-            exchange: true,
-        }
-    }
-
-    /// Works as on a file system that cannot let two names change places at once.
-    pub fn without_exchange(mut self) -> Self {
-        self.exchange = false;
-        self
-    }
-
-    pub(crate) fn point(&mut self, step: &'static str) -> Result<(), ApplyError> {
-        if self.crash.as_mut().is_some_and(|crash| crash(step)) {
-            return Err(ApplyError::Interrupted);
-        }
-        Ok(())
-    }
-}
-
 /// Says what an apply would do, and changes nothing.
 pub fn check(
     pending: &Pending,
@@ -192,7 +86,7 @@ pub fn check(
 pub fn apply(
     pending: &mut Pending,
     options: &ApplyOptions,
-    watch: &mut Watch<'_>,
+    watch: &mut Observer<'_>,
 ) -> Result<Applied, ApplyError> {
     let _lock = pending.lock()?;
     match pending.meta().state {
@@ -245,7 +139,7 @@ pub fn last(home: &Path, here: &Path) -> Result<Option<Pending>, PendingError> {
 }
 
 /// Finishes an apply or undo that was interrupted; says whether there was one.
-pub fn resume(pending: &mut Pending, watch: &mut Watch<'_>) -> Result<bool, ApplyError> {
+pub fn resume(pending: &mut Pending, watch: &mut Observer<'_>) -> Result<bool, ApplyError> {
     let _lock = pending.lock()?;
     match pending.meta().state {
         State::Applying => {
@@ -268,7 +162,11 @@ pub fn resume(pending: &mut Pending, watch: &mut Watch<'_>) -> Result<bool, Appl
 
 /// Brings back what the newest apply replaced, removed or changed, also when it was
 /// interrupted. Refuses where the host changed since, unless forced.
-pub fn undo(pending: &mut Pending, force: bool, watch: &mut Watch<'_>) -> Result<u64, ApplyError> {
+pub fn undo(
+    pending: &mut Pending,
+    force: bool,
+    watch: &mut Observer<'_>,
+) -> Result<u64, ApplyError> {
     let _lock = pending.lock()?;
     match pending.meta().state {
         State::Discarded => return Err(ApplyError::Discarded),
@@ -297,7 +195,7 @@ pub fn undo(pending: &mut Pending, force: bool, watch: &mut Watch<'_>) -> Result
 fn carry_out(
     pending: &mut Pending,
     journal: &Journal,
-    watch: &mut Watch<'_>,
+    watch: &mut Observer<'_>,
 ) -> Result<u64, ApplyError> {
     let mut worker = Worker::new(pending, journal, watch)?;
     if !journal.is_staged() {
@@ -327,7 +225,7 @@ fn carry_out(
 }
 
 /// Undoes the newest apply from wherever it stands.
-fn go_back(pending: &mut Pending, watch: &mut Watch<'_>) -> Result<u64, ApplyError> {
+fn go_back(pending: &mut Pending, watch: &mut Observer<'_>) -> Result<u64, ApplyError> {
     let number = pending.meta().applies;
     let mut undone = 0;
     if let Some(journal) = Journal::read(pending, number)? {
@@ -357,34 +255,6 @@ fn step_back(pending: &mut Pending) -> Result<(), ApplyError> {
 fn discard_journal(pending: &Pending, number: u32) -> Result<(), ApplyError> {
     let dir = journal::dir_of(pending, number);
     Ok(remove_path(&dir).map_err(io_error("remove", &dir))?)
-}
-
-/// Which paths take part.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Selection<'a> {
-    pub paths: &'a [PathBuf],
-    pub held: bool,
-}
-
-impl Selection<'_> {
-    /// Whether this path was asked for.
-    pub(crate) fn wants(&self, root: &Root, path: &Path) -> bool {
-        if self.paths.is_empty() {
-            return self.held || !root.holds(path);
-        }
-        self.paths.iter().any(|chosen| path.starts_with(chosen))
-    }
-
-    /// The same for a change, which may be more than its path lets be written.
-    fn wants_change(&self, root: &Root, path: &Path, change: &Change) -> bool {
-        let held = self.paths.is_empty() && root.holds_change(path, change);
-        self.wants(root, path) && (self.held || !held)
-    }
-
-    /// Whether something below this path was asked for.
-    pub(crate) fn leads_on(&self, path: &Path) -> bool {
-        self.paths.iter().any(|chosen| chosen.starts_with(path))
-    }
 }
 
 /// The steps of an apply, and what is to be said about them.
@@ -621,7 +491,7 @@ impl<'a> Planner<'a> {
                     path: change.path.clone(),
                     source,
                 })?;
-                let me = at::effective_uid();
+                let me = substrate_sys::identity::effective_user_id();
                 if me != 0 && stat.uid == me && stat.mode & 0o300 != 0o300 {
                     self.header.opened.push(Opened {
                         root,
@@ -658,24 +528,6 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The host's and the world's side of a root, as directories.
-pub(crate) fn handles(root: &Root) -> Result<(Arc<OwnedFd>, Arc<OwnedFd>), ApplyError> {
-    let base = base_of(root);
-    let open = |path: &Path| at::open_dir_path(path).map_err(io_error("open", path));
-    let host = open(base)?;
-    if !root.single {
-        let now = fs::symlink_metadata(base).map_err(io_error("look at", base))?;
-        if (now.dev(), now.ino()) != root.identity {
-            return Err(ApplyError::RootReplaced(root.target.clone()));
-        }
-    }
-    let upper = match root.single {
-        true => open(root.upper.parent().unwrap_or(&root.upper))?,
-        false => open(&root.upper)?,
-    };
-    Ok((Arc::new(host), Arc::new(upper)))
-}
-
 /// The two sides of one change, read when a name alone does not decide.
 struct Files<'a> {
     host: &'a Arc<OwnedFd>,
@@ -704,7 +556,7 @@ impl Contents for Files<'_> {
         let old = self
             .change
             .old
-            .and_then(|_| at::open_read(self.dir(self.host)?, self.name()).ok())
+            .and_then(|_| bounded::open_at(self.dir(self.host)?, self.name()).ok())
             .and_then(all);
         let new = self
             .change

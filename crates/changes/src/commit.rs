@@ -11,14 +11,18 @@ use std::sync::Arc;
 use substrate_sys::at::{self, Rename};
 use substrate_sys::{getdents, openat2};
 
-use crate::apply::{ApplyError, Selection, Watch, handles};
+use crate::apply_error::ApplyError;
 use crate::copy::{Copier, Source, Sync};
-use crate::diff::{Counter, DiffError, Stage, base_of};
+use crate::diff::{Counter, DiffError, base_of};
 use crate::entry::{Attributes, Entry, NodeKind, is_absent, own_attributes, set_attributes};
 use crate::journal::{Action, Journal, Step};
-use crate::pending::{Pending, Root, RootKind, io_error};
+use crate::observer::Observer;
+use crate::pending::{Pending, io_error};
 use crate::remove::remove;
+use crate::root::{Root, RootKind};
+use crate::selection::{Selection, handles};
 use crate::trail::Trail;
+use substrate_world::progress::Stage;
 
 /// Up to this many entries are brought to the disk one by one, more all at once.
 const SYNC_SINGLY: u64 = 64;
@@ -76,7 +80,7 @@ pub(crate) struct Worker<'a, 'w> {
     pub(crate) hosts: Vec<Arc<OwnedFd>>,
     pub(crate) uppers: Vec<Arc<OwnedFd>>,
     pub(crate) backups: Arc<OwnedFd>,
-    pub(crate) watch: &'a mut Watch<'w>,
+    pub(crate) watch: &'a mut Observer<'w>,
     parent: Option<(usize, PathBuf, Arc<OwnedFd>)>,
     pub(crate) owners_kept: u64,
 }
@@ -85,7 +89,7 @@ impl<'a, 'w> Worker<'a, 'w> {
     pub(crate) fn new(
         pending: &'a Pending,
         journal: &'a Journal,
-        watch: &'a mut Watch<'w>,
+        watch: &'a mut Observer<'w>,
     ) -> Result<Self, ApplyError> {
         let mut hosts = Vec::new();
         let mut uppers = Vec::new();
@@ -593,7 +597,9 @@ fn rename_forced(
     how: Rename,
 ) -> io::Result<()> {
     match at::rename(from.0, from.1, to.0, to.1, how) {
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied && at::effective_uid() != 0 => {}
+        Err(e)
+            if e.kind() == io::ErrorKind::PermissionDenied
+                && substrate_sys::identity::effective_user_id() != 0 => {}
         Err(e) if how == Rename::NoReplace && is_unsupported(&e) => {
             if Entry::look(to.0, to.1)?.is_some() {
                 return Err(io::ErrorKind::AlreadyExists.into());
@@ -653,13 +659,13 @@ fn interrupted(step: &'static str, path: PathBuf, source: io::Error) -> Failure 
 
 /// Tells how many steps are done.
 pub(crate) struct Ticker {
-    now: crate::diff::Progress,
+    now: substrate_world::progress::Progress,
 }
 
 impl Ticker {
     pub(crate) fn new(stage: Stage, total: usize) -> Self {
         Self {
-            now: crate::diff::Progress {
+            now: substrate_world::progress::Progress {
                 stage,
                 done: 0,
                 total: Some(total as u64),
@@ -667,7 +673,7 @@ impl Ticker {
         }
     }
 
-    pub(crate) fn one(&mut self, watch: &mut Watch<'_>) {
+    pub(crate) fn one(&mut self, watch: &mut Observer<'_>) {
         self.now.done += 1;
         // Between commits there is no safe point to end at, so the answer does not count.
         (watch.progress)(self.now);

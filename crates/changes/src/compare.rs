@@ -11,13 +11,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use substrate_sys::{at, reflink};
+use substrate_sys::{at, bounded, reflink};
 
+use crate::change::{Change, ChangeKind, WalkError, owner_differs};
 use crate::copy::open_own;
 use crate::entry::{
     Attributes, Entry, Moment, NodeKind, attributes, is_absent, open_attributes, own_attributes,
 };
-use crate::walk::{Change, ChangeKind, WalkError, owner_differs};
 
 const BUFFER: usize = 64 * 1024;
 
@@ -191,7 +191,7 @@ impl Task {
         let (Some(new), fields) = (change.new, &mut change.fields) else {
             return Ok(());
         };
-        let theirs = match at::open_read(lower, name) {
+        let theirs = match bounded::open_at(lower, name) {
             Ok(file) => file,
             // What we may not read on the host counts as different.
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
@@ -336,7 +336,7 @@ pub(crate) fn same_leaf(
             if (new.size, new.mtime, new.safe_mode()) != (old.size, old.mtime, old.mode) {
                 return Ok(false);
             }
-            let theirs = match at::open_read(host.0, host.1) {
+            let theirs = match bounded::open_at(host.0, host.1) {
                 Ok(theirs) => theirs,
                 // Its mode keeps even us out, as the world wanted; the rest agrees.
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(true),

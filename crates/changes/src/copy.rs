@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use substrate_sys::{at, getdents, openat2, reflink};
+use substrate_sys::{at, bounded, getdents, openat2, reflink};
 
 use crate::entry::{Entry, NodeKind, attributes, is_whiteout, own_attributes, set_attributes};
 use crate::trail::Trail;
@@ -208,7 +208,7 @@ impl<'a> Copier<'a> {
         match entry.kind {
             NodeKind::File => {
                 let source = match self.source {
-                    Source::Exact => at::open_read(from, name)?,
+                    Source::Exact => bounded::open_at(from, name)?,
                     Source::Upper | Source::Worked => open_own(from, name, entry.mode)?,
                 };
                 let target = at::create_new(to, new_name, 0o600)?;
@@ -318,7 +318,7 @@ fn copy_data(from: &File, to: &File) -> io::Result<()> {
             match reflink::copy_range(from, to, at, end - at) {
                 Ok(0) => break,
                 Ok(n) => at += n,
-                Err(e) if e.raw_os_error() == Some(NO_SPACE) => return Err(e),
+                Err(e) if e.raw_os_error() == Some(substrate_sys::errno::ENOSPC) => return Err(e),
                 Err(_) => at = copy_by_hand(from, to, at, end)?,
             }
         }
@@ -326,8 +326,6 @@ fn copy_data(from: &File, to: &File) -> io::Result<()> {
     }
     Ok(())
 }
-
-const NO_SPACE: i32 = 28;
 
 fn copy_by_hand(from: &File, to: &File, start: u64, end: u64) -> io::Result<u64> {
     use std::os::unix::fs::FileExt;
@@ -348,10 +346,10 @@ fn copy_by_hand(from: &File, to: &File, start: u64, end: u64) -> io::Result<u64>
 /// Opens a file of our own for reading even if its mode forbids that to us.
 pub(crate) fn open_own(dir: impl AsFd, name: &OsStr, mode: u32) -> io::Result<File> {
     let dir = dir.as_fd();
-    match at::open_read(dir, name) {
+    match bounded::open_at(dir, name) {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
             at::chmod(dir, name, mode | 0o400)?;
-            let opened = at::open_read(dir, name);
+            let opened = bounded::open_at(dir, name);
             at::chmod(dir, name, mode)?;
             opened
         }
@@ -366,7 +364,9 @@ pub(crate) fn copy_dir_meta(from: &Path, to: &Path) -> io::Result<()> {
     let (own, _) = attributes(&from, "", false)?;
     set_attributes(&to, "", &own)?;
     let now = at::stat(&to, "")?;
-    if (now.uid, now.gid) != (entry.uid, entry.gid) && at::effective_uid() == 0 {
+    if (now.uid, now.gid) != (entry.uid, entry.gid)
+        && substrate_sys::identity::effective_user_id() == 0
+    {
         at::chown(&to, "", entry.uid, entry.gid)?;
     }
     if Entry::from(&now).mode != entry.mode {

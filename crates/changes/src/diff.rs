@@ -10,15 +10,17 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use substrate_sys::{at, openat2};
 use substrate_trace::FsDiff;
-use substrate_world::backend::WorldError;
+use substrate_world::error::{Cause, WorldError};
+use substrate_world::progress::{OnProgress, Progress, Stage};
 use thiserror::Error;
 
+use crate::change::Conflict;
+use crate::change::{Change, ChangeKind, WalkError};
 use crate::compare::{self, Buffers};
-use crate::pending::{Pending, PendingError, Root, RootKind};
-pub use crate::record::Conflict;
+use crate::pending::{Pending, PendingError};
 use crate::record::{Record, Recorder};
+use crate::root::{Root, RootKind};
 use crate::walk::{self, Options};
-pub use crate::walk::{Change, ChangeKind, Fields, WalkError};
 
 /// Files that a diff lists one by one.
 pub const MAX_FILES: usize = 1000;
@@ -42,38 +44,9 @@ pub enum DiffError {
 
 impl From<DiffError> for WorldError {
     fn from(error: DiffError) -> Self {
-        WorldError::Held(Box::new(error))
+        WorldError::Held(Cause::new(error))
     }
 }
-
-/// How far a long piece of work has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// What is being done.
-    pub stage: Stage,
-    /// Entries done so far.
-    pub done: u64,
-    /// Entries in all, where that is known.
-    pub total: Option<u64>,
-}
-
-/// The parts that long pieces of work consist of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// Comparing the result with the host.
-    Comparing,
-    /// Copying new content next to where it belongs; nothing is visible yet.
-    Staging,
-    /// Putting it in place.
-    Committing,
-    /// Putting back what was there.
-    Undoing,
-    /// Removing what is no longer needed.
-    Removing,
-}
-
-/// Is told how far the work has come; answering false ends it at a safe point.
-pub type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> bool;
 
 /// One change of a world, with the root that it happened below.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,9 +17,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use substrate_trace::WorldId;
 
-use crate::diff::{OnProgress, Progress, Stage};
-use crate::pending::{self, Owner, Pending, PendingError, State, io_error};
+use crate::owner::Owner;
+use crate::pending::{self, Pending, PendingError, State, io_error};
 use crate::remove::{remove_path, remove_path_while};
+use substrate_world::progress::{OnProgress, Progress, Stage};
 
 /// How long the backups of an apply are kept for `undo`, unless told otherwise.
 pub const KEEP_APPLIED: Duration = Duration::from_secs(14 * 24 * 3600);

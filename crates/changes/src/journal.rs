@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::{Attributes, Entry};
 use crate::pending::{Pending, PendingError, io_error, write_atomically};
-use crate::wire;
+use substrate_text::wire;
 
 const PLAN: &str = "plan.jsonl";
 const STAGED: &str = "staged";
@@ -41,7 +41,7 @@ pub(crate) struct Step {
     /// Number of the root.
     pub root: usize,
     /// The name, relative to the root.
-    #[serde(with = "wire::path")]
+    #[serde(with = "wire")]
     pub path: PathBuf,
     /// What is done.
     pub action: Action,
@@ -108,7 +108,7 @@ impl From<&AttributeList> for Attributes {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Opened {
     pub root: usize,
-    #[serde(with = "wire::path")]
+    #[serde(with = "wire")]
     pub path: PathBuf,
     pub mode: u32,
 }
@@ -117,7 +117,7 @@ pub(crate) struct Opened {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Unchanged {
     pub root: usize,
-    #[serde(with = "wire::path")]
+    #[serde(with = "wire")]
     pub path: PathBuf,
     pub upper: Entry,
 }

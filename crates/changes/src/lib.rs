@@ -1,7 +1,8 @@
 //! What a world left: its changes as a diff, applied, undone, thrown away.
 
-mod ahead;
 pub mod apply;
+pub mod apply_error;
+pub mod change;
 mod commit;
 mod compare;
 pub mod copy;
@@ -10,12 +11,16 @@ pub mod entry;
 pub mod gc;
 mod journal;
 mod manifest;
+pub mod observer;
+pub mod owner;
 pub mod patch;
 pub mod pending;
 mod record;
 pub mod remove;
 pub mod risk;
+pub mod root;
+mod selection;
 mod trail;
 mod undo;
 mod walk;
-mod wire;
+mod work_queue;

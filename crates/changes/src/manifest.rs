@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use substrate_sys::getdents::{self, EntryType};
 
 use crate::entry::Entry;
-use crate::pending::Root;
+use crate::root::Root;
 use crate::trail::Trail;
 
 /// The names of a copy.

@@ -8,17 +8,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use similar::{ChangeTag, TextDiff};
-use substrate_sys::{at, openat2};
+use substrate_sys::{at, bounded, openat2};
 use substrate_trace::json::Json;
 use thiserror::Error;
 
+use crate::change::Change;
+use crate::change::ChangeKind;
 use crate::compare::fill;
 use crate::copy::open_own;
-use crate::diff::{self, ChangeKind, DiffError, Found, OnProgress, base_of, host_path};
+use crate::diff::{self, DiffError, Found, base_of, host_path};
 use crate::entry::{Entry, NodeKind};
-use crate::pending::{Pending, Root};
-use crate::walk::Change;
+use crate::pending::Pending;
+use crate::root::Root;
 use substrate_text::{push_visible, size};
+use substrate_world::progress::OnProgress;
 
 /// Longer texts are only told by their size.
 const TEXT_LIMIT: u64 = 1 << 20;
@@ -432,7 +435,7 @@ fn read_body(dir: &OwnedFd, name: &OsStr, entry: &Entry, old: bool) -> io::Resul
         NodeKind::File if entry.size > TEXT_LIMIT => Ok(Body::Large(entry.size)),
         NodeKind::File => {
             let mut file = match old {
-                true => at::open_read(dir, name)?,
+                true => bounded::open_at(dir, name)?,
                 false => open_own(dir, name, entry.mode)?,
             };
             let mut text = vec![0; entry.size as usize];

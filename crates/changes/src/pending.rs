@@ -14,17 +14,19 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use substrate_world::backend::{Held, WorldError};
+use substrate_world::backend::Held;
+use substrate_world::error::{Cause, WorldError};
 use thiserror::Error;
 
 use substrate_sys::real_path::real_path;
-use substrate_sys::{at, clock, kernel_file};
+use substrate_sys::{at, clock};
 use substrate_trace::WorldId;
 
 use crate::entry::Moment;
 use crate::manifest;
-use crate::walk::{Change, ChangeKind};
-use crate::wire;
+use crate::owner::Owner;
+use crate::root::{Root, RootKind};
+use substrate_text::wire;
 
 pub(crate) const META: &str = "meta.json";
 const EXIT: &str = "exit";
@@ -85,7 +87,7 @@ pub enum PendingError {
 
 impl From<PendingError> for WorldError {
     fn from(error: PendingError) -> Self {
-        WorldError::Held(Box::new(error))
+        WorldError::Held(Cause::new(error))
     }
 }
 
@@ -112,126 +114,6 @@ pub enum State {
     Discarded,
 }
 
-/// How the writes of a root are held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RootKind {
-    /// The upper directory of an overlay over the target.
-    Overlay,
-    /// A copy of the target.
-    Copy,
-}
-
-impl RootKind {
-    /// The word used as `strategy` of a diff.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            RootKind::Overlay => "overlay",
-            RootKind::Copy => "copy",
-        }
-    }
-}
-
-/// One place whose writes are held back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Root {
-    /// The host path, absolute and without symlinks.
-    #[serde(with = "wire::path")]
-    pub target: PathBuf,
-    /// Where the writes lie: the overlay's upper directory, or the copy.
-    #[serde(with = "wire::path")]
-    pub upper: PathBuf,
-    /// The overlay's work directory.
-    #[serde(with = "wire::path")]
-    pub work: PathBuf,
-    /// How they are held.
-    pub kind: RootKind,
-    /// Outside what the policy lets be written: shown apart, applied only when asked for.
-    pub held: bool,
-    /// Places below a held target that the policy lets be written all the same.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "wire::paths")]
-    pub open: Vec<PathBuf>,
-    /// Whether the target is a single file rather than a directory.
-    #[serde(default)]
-    pub single: bool,
-    /// Device and inode of the target when the world started.
-    pub identity: (u64, u64),
-    /// When the copy was complete; what changed in it later was the world.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub copied: Option<Moment>,
-}
-
-impl Root {
-    /// Whether a path of the host lies outside what the policy lets be written.
-    pub fn holds(&self, path: &Path) -> bool {
-        self.held && !self.open.iter().any(|open| path.starts_with(open))
-    }
-
-    /// Whether a change is outside what the policy lets be written. What may be written in a place
-    /// may not put something else in its place, but the host may have lost it.
-    pub(crate) fn holds_change(&self, path: &Path, change: &Change) -> bool {
-        let same = match change.kind {
-            ChangeKind::Meta => true,
-            ChangeKind::Created => change.is_dir(),
-            _ => false,
-        };
-        self.holds(path) || self.held && !same && self.open.iter().any(|open| path == open)
-    }
-}
-
-/// A process, told apart from a later one with the same id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owner {
-    /// Process id.
-    pub pid: u32,
-    /// Start time in clock ticks since boot, field 22 of `/proc/<pid>/stat`.
-    pub start: u64,
-}
-
-impl Owner {
-    /// This process.
-    pub fn current() -> Self {
-        let pid = std::process::id();
-        Self {
-            pid,
-            start: start_time(pid).unwrap_or(0),
-        }
-    }
-
-    /// Whether that very process still runs.
-    pub fn is_alive(self) -> bool {
-        start_time(self.pid) == Some(self.start)
-    }
-
-    /// A name for something that goes with this process, by which it is found if it does not.
-    pub fn mark(self, name: &str) -> String {
-        format!("{name}.{}.{}", self.pid, self.start)
-    }
-
-    /// The process in whose name something was made.
-    pub fn of_mark(name: &str) -> Option<Self> {
-        let mut parts = name.rsplitn(3, '.');
-        let (start, pid) = (parts.next()?, parts.next()?);
-        parts.next()?;
-        Some(Self {
-            pid: pid.parse().ok()?,
-            start: start.parse().ok()?,
-        })
-    }
-}
-
-/// When a process started; `None` if there is none or it is only waiting to be reaped.
-fn start_time(pid: u32) -> Option<u64> {
-    let stat = kernel_file::read(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything, so count from its end.
-    let rest = &stat[stat.iter().rposition(|&b| b == b')')? + 1..];
-    let mut fields = std::str::from_utf8(rest).ok()?.split_ascii_whitespace();
-    match fields.next()? {
-        "Z" | "X" => None,
-        _ => fields.nth(18)?.parse().ok(),
-    }
-}
-
 /// What is known about a pending result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
@@ -248,10 +130,10 @@ pub struct Meta {
     /// The policy that asked for the world.
     pub policy_id: String,
     /// Where the command ran.
-    #[serde(with = "wire::path")]
+    #[serde(with = "wire")]
     pub cwd: PathBuf,
     /// The command line.
-    #[serde(with = "wire::os")]
+    #[serde(with = "wire")]
     pub cmd: OsString,
     /// How far it has come.
     pub state: State,
@@ -531,8 +413,17 @@ impl Pending {
     }
 
     /// What a world held back.
-    pub fn of(home: &Path, held: Held) -> Result<Self, PendingError> {
-        Self::load(&worlds_dir(home).join(held.world.to_string()))
+    pub fn of(held: &Held) -> Result<Self, PendingError> {
+        Self::load(&worlds_dir(&held.home).join(held.world.to_string()))
+    }
+
+    /// What others know it by.
+    pub fn held(&self) -> Option<Held> {
+        let home = self.dir.parent().and_then(Path::parent)?;
+        Some(Held {
+            world: self.meta.world_id.parse().ok()?,
+            home: home.to_owned(),
+        })
     }
 
     /// The result with this span id or world id: all of it, or a start or end that only one has.
@@ -701,7 +592,7 @@ fn take_ready(worlds: &Path, dir: &Path) -> bool {
         let ready = at::open_dir_path(ready)?;
         // A directory without a description counts as new by its time.
         at::set_mtime(&ready, "", clock::realtime_coarse()?)?;
-        Ok(at::stat(&ready, "")?.uid == at::effective_uid())
+        Ok(at::stat(&ready, "")?.uid == substrate_sys::identity::effective_user_id())
     };
     ours(&ready).unwrap_or(false) && fs::rename(ready, dir).is_ok()
 }

@@ -6,16 +6,18 @@
 //! `mtime`, `ctime`) recorded here no longer fits. And what was not recorded as changed is not
 //! the world's doing, even if the copy in the upper directory differs from the host by now.
 
+use crate::change::Conflict;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::change::{Change, ChangeKind};
 use crate::entry::{Entry, Moment, NodeKind};
-use crate::pending::{Meta, Pending, PendingError, RootKind, io_error};
-use crate::walk::{Change, ChangeKind};
-use crate::wire;
+use crate::pending::{Meta, Pending, PendingError, io_error};
+use crate::root::RootKind;
+use substrate_text::wire;
 
 const RECORD: &str = "changes.jsonl";
 
@@ -62,44 +64,13 @@ impl Stamp {
 struct Line {
     #[serde(rename = "r")]
     root: usize,
-    #[serde(rename = "p", with = "wire::path")]
+    #[serde(rename = "p", with = "wire")]
     path: PathBuf,
     #[serde(rename = "o", default, skip_serializing_if = "Option::is_none")]
     old: Option<Stamp>,
     /// The host changed it while the world ran.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     raced: bool,
-}
-
-/// Why a change cannot simply be put on the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Conflict {
-    /// The host changed the same name while the world ran.
-    ChangedMeanwhile,
-    /// The host changed the same name after the world had finished.
-    ChangedSince,
-    /// The name is taken on the host by something that was not there.
-    AppearedSince,
-    /// The name is gone on the host.
-    VanishedSince,
-    /// The directory it belongs into is gone on the host.
-    ParentGone,
-    /// Another file system is mounted there, which the world did not see.
-    OtherMount,
-}
-
-impl Conflict {
-    /// The reason in a few words.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Conflict::ChangedMeanwhile => "changed on the host while the world ran",
-            Conflict::ChangedSince => "changed on the host since",
-            Conflict::AppearedSince => "appeared on the host since",
-            Conflict::VanishedSince => "vanished on the host since",
-            Conflict::ParentGone => "its directory is gone on the host",
-            Conflict::OtherMount => "another file system is mounted there",
-        }
-    }
 }
 
 /// Writes the record while the changes pass by, in order.

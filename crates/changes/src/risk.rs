@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::change::{Change, ChangeKind};
 use crate::entry::{Entry, NodeKind};
-use crate::walk::{Change, ChangeKind};
 
 /// Why a changed file can run later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -667,8 +667,8 @@ fn names_more(contents: &dyn Contents) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::change::Fields;
     use crate::entry::Moment;
-    use crate::walk::Fields;
 
     struct Text(Option<&'static str>, Option<&'static str>, bool);
 

@@ -68,7 +68,7 @@ impl Trail {
     /// Goes down into a child of our own even if its mode forbids that to us; the mode is put
     /// back on the way up.
     pub(crate) fn enter_own(&mut self, name: &OsStr, mode: u32) -> io::Result<()> {
-        if mode & 0o500 == 0o500 || at::effective_uid() == 0 {
+        if mode & 0o500 == 0o500 || substrate_sys::identity::effective_user_id() == 0 {
             return self.enter(name);
         }
         let here = self.here()?;

@@ -11,15 +11,17 @@ use std::sync::Arc;
 use substrate_sys::at::{self, Rename};
 use substrate_sys::{getdents, openat2};
 
-use crate::apply::{ApplyError, Selection};
+use crate::apply_error::ApplyError;
 use crate::commit::{Done, Ticker, Worker, backup_name, trail_to};
 use crate::compare::{Buffers, same_leaf};
-use crate::diff::{Stage, base_of};
+use crate::diff::base_of;
 use crate::entry::{Entry, NodeKind};
 use crate::journal::{Action, Step};
 use crate::record;
 use crate::remove::remove;
+use crate::selection::Selection;
 use crate::trail::Trail;
+use substrate_world::progress::Stage;
 
 impl Worker<'_, '_> {
     /// Undoes every step that was done; returns how many steps the plan had.
@@ -48,7 +50,9 @@ impl Worker<'_, '_> {
             self.chmod_dir(opened.root, &opened.path, opened.mode)?;
         }
         self.sync()?;
-        Ok(self.journal.steps.len() as u64)
+        // As many as the apply said, where a new directory with all in it is one step.
+        let steps = self.journal.steps.len() as u64;
+        Ok(steps.max(self.journal.header.entries))
     }
 
     /// Opens what the apply had opened, and what it left closed.
@@ -207,7 +211,7 @@ impl Worker<'_, '_> {
                 .and_then(|dir| Entry::look(dir, step.name()))
                 .is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
         };
-        at::effective_uid() != 0 && steps.iter().any(denied)
+        substrate_sys::identity::effective_user_id() != 0 && steps.iter().any(denied)
     }
 
     /// Whether a name and everything below it is what the world left.

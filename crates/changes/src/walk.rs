@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 use substrate_sys::getdents::{self, EntryType};
 use substrate_sys::{access, at};
-use thiserror::Error;
 
-use crate::ahead::Ahead;
+use crate::change::{Change, ChangeKind, Fields, WalkError, owner_differs};
 use crate::compare::{Batch, Item, Task, Work, attributes_differ};
 use crate::entry::{Entry, Moment, is_absent, is_whiteout, own_attributes};
 use crate::manifest::Manifest;
-use crate::pending::{Root, RootKind};
+use crate::root::{Root, RootKind};
 use crate::trail::Trail;
+use crate::work_queue::WorkQueue;
 
 /// Differences that are worked out together.
 const BATCH: usize = 128;
@@ -32,109 +32,6 @@ const AHEAD: usize = 7;
 const WORTH_A_THREAD: usize = 48;
 /// From this many names on, the lower directory is read as a whole.
 const WORTH_LISTING: usize = 16;
-
-/// Why two trees could not be compared.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum WalkError {
-    /// A step failed on one name.
-    #[error("cannot {step} {}: {source}", path.display())]
-    Io {
-        /// What was being done.
-        step: &'static str,
-        /// Where.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// The overlay was mounted with options that worlds never use.
-    #[error(
-        "{} was written by an overlay mounted with {option}; its result can only be discarded",
-        path.display()
-    )]
-    Foreign {
-        /// The upper name that shows it.
-        path: PathBuf,
-        /// The option.
-        option: &'static str,
-    },
-}
-
-/// What happened to a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ChangeKind {
-    /// It is new.
-    Created,
-    /// Its content changed.
-    Modified,
-    /// Only its mode, owner, times or attributes changed.
-    Meta,
-    /// It became something else, such as a file that was a directory.
-    TypeChanged,
-    /// It is gone.
-    Deleted,
-    /// Nothing, but it shares its inode with a name that did change.
-    Same,
-}
-
-impl ChangeKind {
-    /// The word used in JSON and messages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ChangeKind::Created => "created",
-            ChangeKind::Modified => "modified",
-            ChangeKind::Meta => "meta",
-            ChangeKind::TypeChanged => "type_changed",
-            ChangeKind::Deleted => "deleted",
-            ChangeKind::Same => "same",
-        }
-    }
-}
-
-/// What differs between the old and the new state of a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Fields {
-    /// The content of a file, or where a symlink points to.
-    pub content: bool,
-    /// The permission bits.
-    pub mode: bool,
-    /// User or group.
-    pub owner: bool,
-    /// The time of the last change of the content.
-    pub times: bool,
-    /// User attributes or access lists; not looked at where the content differs.
-    pub attributes: bool,
-}
-
-impl Fields {
-    pub(crate) fn any(self) -> bool {
-        self.content || self.mode || self.owner || self.times || self.attributes
-    }
-}
-
-/// One difference.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// The name, relative to its root; empty for the root itself.
-    pub path: PathBuf,
-    /// What happened.
-    pub kind: ChangeKind,
-    /// What the host has.
-    pub old: Option<Entry>,
-    /// What the world left.
-    pub new: Option<Entry>,
-    /// What differs, where both exist.
-    pub fields: Fields,
-    /// Hash of the new content and attributes, where hashes were asked for.
-    pub digest: Option<[u8; 32]>,
-}
-
-impl Change {
-    /// Whether it is about a directory, the new one where both exist.
-    pub fn is_dir(&self) -> bool {
-        self.new.or(self.old).is_some_and(|e| e.is_dir())
-    }
-}
 
 /// How a walk goes about it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -152,7 +49,7 @@ pub(crate) fn walk<E: From<WalkError>>(
     sink: &mut dyn FnMut(Change) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut walker = Walker::new(root, options)?;
-    let ahead = Ahead::new(Batch::work);
+    let ahead = WorkQueue::new(Batch::work);
     std::thread::scope(|scope| {
         let (mut helper, mut work) = (None, 0);
         loop {
@@ -630,13 +527,6 @@ impl<'a> Walker<'a> {
             source,
         }
     }
-}
-
-/// Whether the world gave a name to somebody else. An ordinary user's copies are all his own,
-/// whoever the originals belong to, and nobody in a world can give them away.
-pub(crate) fn owner_differs(new: &Entry, old: &Entry, copier: Option<(u32, u32)>) -> bool {
-    let own = copier.is_some_and(|copier| copier.0 != 0 && copier == (new.uid, new.gid));
-    !own && (new.uid, new.gid) != (old.uid, old.gid)
 }
 
 fn optional<T>(found: io::Result<T>) -> io::Result<Option<T>> {

@@ -15,8 +15,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use common::{Node, Rig, assert_same, listing, overlays_work, shell, snapshot};
-use substrate_changes::apply::{self, ApplyError, ApplyOptions, RunsLater, Watch};
-use substrate_changes::diff::{self, Conflict};
+use substrate_changes::apply::{self, ApplyOptions, RunsLater};
+use substrate_changes::apply_error::ApplyError;
+use substrate_changes::change::Conflict;
+use substrate_changes::diff;
+use substrate_changes::observer::Observer;
 use substrate_changes::pending::{Pending, State};
 
 fn all() -> ApplyOptions {
@@ -38,15 +41,15 @@ fn force() -> ApplyOptions {
 }
 
 fn apply_all(pending: &mut Pending) -> apply::Applied {
-    apply::apply(pending, &all(), &mut Watch::new(&mut |_| true)).unwrap()
+    apply::apply(pending, &all(), &mut Observer::new(&mut |_| true)).unwrap()
 }
 
 fn undo(pending: &mut Pending) -> Result<u64, ApplyError> {
-    apply::undo(pending, false, &mut Watch::new(&mut |_| true))
+    apply::undo(pending, false, &mut Observer::new(&mut |_| true))
 }
 
 fn conflicts(rig: &Rig, pending: &mut Pending) -> Vec<(String, Conflict)> {
-    match apply::apply(pending, &all(), &mut Watch::new(&mut |_| true)) {
+    match apply::apply(pending, &all(), &mut Observer::new(&mut |_| true)) {
         Err(ApplyError::Conflicts(list)) => list
             .into_iter()
             .map(|(p, c)| (p.strip_prefix(&rig.host).unwrap().display().to_string(), c))
@@ -178,7 +181,7 @@ fn a_crash_at_any_point_can_be_finished_and_can_be_undone() {
                 let result = apply::apply(
                     &mut pending,
                     &all(),
-                    &mut Watch::crashing(&mut |_| true, &mut crash_at(&mut left)),
+                    &mut Observer::crashing(&mut |_| true, &mut crash_at(&mut left)),
                 );
                 if result.is_ok() {
                     break;
@@ -191,7 +194,7 @@ fn a_crash_at_any_point_can_be_finished_and_can_be_undone() {
                 // Even points are finished and then undone, odd ones undone at once; and the undo
                 // crashes as well, at a point that wanders.
                 if points % 2 == 0 {
-                    apply::resume(&mut pending, &mut Watch::new(&mut |_| true)).unwrap();
+                    apply::resume(&mut pending, &mut Observer::new(&mut |_| true)).unwrap();
                     if pending.meta().applies > 0 {
                         assert_same(&without_new_times(snapshot(&rig.host)), &expected, &what);
                     }
@@ -201,14 +204,14 @@ fn a_crash_at_any_point_can_be_finished_and_can_be_undone() {
                     let undone = apply::undo(
                         &mut pending,
                         false,
-                        &mut Watch::crashing(&mut |_| true, &mut crash_at(&mut left)),
+                        &mut Observer::crashing(&mut |_| true, &mut crash_at(&mut left)),
                     );
                     if undone.is_err() {
                         assert!(
                             matches!(undone, Err(ApplyError::Interrupted)),
                             "{what}: {undone:?}"
                         );
-                        apply::resume(&mut pending, &mut Watch::new(&mut |_| true)).unwrap();
+                        apply::resume(&mut pending, &mut Observer::new(&mut |_| true)).unwrap();
                     }
                 }
                 assert_same(&snapshot(&rig.host), &before, &what);
@@ -239,7 +242,7 @@ fn a_crash_at_any_point_of_an_undo_can_be_finished() {
                 let undone = apply::undo(
                     &mut pending,
                     false,
-                    &mut Watch::crashing(&mut |_| true, &mut crash_at(&mut left)),
+                    &mut Observer::crashing(&mut |_| true, &mut crash_at(&mut left)),
                 );
                 if undone.is_ok() {
                     break;
@@ -248,11 +251,11 @@ fn a_crash_at_any_point_of_an_undo_can_be_finished() {
                     matches!(undone, Err(ApplyError::Interrupted)),
                     "{way}: {undone:?}"
                 );
-                let again = apply::apply(&mut pending, &all(), &mut Watch::new(&mut |_| true));
+                let again = apply::apply(&mut pending, &all(), &mut Observer::new(&mut |_| true));
                 if pending.meta().state == State::Undoing {
                     assert!(matches!(again, Err(ApplyError::Unfinished("undo"))));
                 }
-                apply::undo(&mut pending, false, &mut Watch::new(&mut |_| true)).unwrap();
+                apply::undo(&mut pending, false, &mut Observer::new(&mut |_| true)).unwrap();
                 assert_same(
                     &snapshot(&rig.host),
                     &before,
@@ -281,13 +284,13 @@ fn a_file_system_that_cannot_exchange_names_is_as_safe() {
                 asides += u64::from(step == "moved in");
                 crash_at(&mut left)(step)
             };
-            let mut quiet = |_: diff::Progress| true;
-            let mut watch = Watch::crashing(&mut quiet, &mut crash).without_exchange();
+            let mut quiet = |_: substrate_world::progress::Progress| true;
+            let mut watch = Observer::crashing(&mut quiet, &mut crash).without_exchange();
             let applied = apply::apply(&mut pending, &all(), &mut watch);
             let mut left = points;
             let mut crash = crash_at(&mut left);
-            let mut quiet = |_: diff::Progress| true;
-            let mut watch = Watch::crashing(&mut quiet, &mut crash).without_exchange();
+            let mut quiet = |_: substrate_world::progress::Progress| true;
+            let mut watch = Observer::crashing(&mut quiet, &mut crash).without_exchange();
             if points % 2 == 0 && apply::resume(&mut pending, &mut watch).is_ok() {
                 let found = without_new_times(snapshot(&rig.host));
                 if pending.meta().applies > 0 {
@@ -295,8 +298,8 @@ fn a_file_system_that_cannot_exchange_names_is_as_safe() {
                 }
             }
             if pending.meta().applies > 0 {
-                let mut quiet = |_: diff::Progress| true;
-                let mut watch = Watch::new(&mut quiet).without_exchange();
+                let mut quiet = |_: substrate_world::progress::Progress| true;
+                let mut watch = Observer::new(&mut quiet).without_exchange();
                 apply::undo(&mut pending, false, &mut watch).unwrap();
             }
             assert_same(
@@ -349,7 +352,7 @@ fn what_changed_on_the_host_is_not_overwritten() {
             ];
             assert_eq!(found, expected.map(|(p, c)| (p.to_owned(), c)), "{way}");
 
-            apply::apply(&mut pending, &force(), &mut Watch::new(&mut |_| true)).unwrap();
+            apply::apply(&mut pending, &force(), &mut Observer::new(&mut |_| true)).unwrap();
             for (name, content) in [
                 ("edit", "2\n"),
                 ("new", "2\n"),
@@ -383,7 +386,7 @@ fn what_the_host_changed_while_the_world_ran_is_a_conflict() {
     rig.file("mine", "1");
     let mut pending = rig.pending("1");
     let paths = pending
-        .add_root(&rig.host, substrate_changes::pending::RootKind::Copy, false)
+        .add_root(&rig.host, substrate_changes::root::RootKind::Copy, false)
         .unwrap();
     substrate_changes::copy::clone_tree(&rig.host, &paths.upper, &mut |_| Ok(())).unwrap();
     pending.mark_copied(paths.index).unwrap();
@@ -413,7 +416,7 @@ fn chosen_paths_are_applied_and_the_rest_waits() {
             let host = |p: &str| rig.host.join(p);
             let some = only(&[host("new/l"), host("gone/z"), host("f2d/in"), host("h2")]);
             let applied =
-                apply::apply(&mut pending, &some, &mut Watch::new(&mut |_| true)).unwrap();
+                apply::apply(&mut pending, &some, &mut Observer::new(&mut |_| true)).unwrap();
             assert!(!applied.whole);
             assert_eq!(pending.meta().state, State::Finished);
             assert!(host("new/l").is_symlink() && !host("new/deep").exists());
@@ -435,7 +438,7 @@ fn chosen_paths_are_applied_and_the_rest_waits() {
             assert_same(&snapshot(&rig.host), &before, way);
 
             let none = only(&[host("no/such")]);
-            let result = apply::apply(&mut pending, &none, &mut Watch::new(&mut |_| true));
+            let result = apply::apply(&mut pending, &none, &mut Observer::new(&mut |_| true));
             assert!(matches!(result, Err(ApplyError::NotChanged(_))));
         },
     );
@@ -464,7 +467,7 @@ fn undo_refuses_where_the_host_changed_since() {
             for name in ["new/deep/g", "drop", "elsewhere"] {
                 fs::remove_file(host(name)).unwrap();
             }
-            apply::undo(&mut pending, true, &mut Watch::new(&mut |_| true)).unwrap();
+            apply::undo(&mut pending, true, &mut Observer::new(&mut |_| true)).unwrap();
             assert_same(&snapshot(&rig.host), &before, way);
         },
     );
@@ -481,7 +484,7 @@ fn nothing_is_written_through_a_symlink() {
     fs::remove_dir_all(rig.host.join("dir")).unwrap();
     std::os::unix::fs::symlink(&outside, rig.host.join("dir")).unwrap();
     assert!(!conflicts(&rig, &mut pending).is_empty());
-    apply::apply(&mut pending, &force(), &mut Watch::new(&mut |_| true)).unwrap();
+    apply::apply(&mut pending, &force(), &mut Observer::new(&mut |_| true)).unwrap();
     assert_eq!(fs::read(outside.join("a")).unwrap(), b"theirs");
     assert!(!outside.join("new").exists());
     assert_eq!(
@@ -498,7 +501,7 @@ fn another_directory_in_place_of_the_root_is_refused() {
     let mut pending = rig.copied("1", "echo 2 > a");
     fs::rename(&rig.host, rig.dir.path().join("was")).unwrap();
     fs::create_dir(&rig.host).unwrap();
-    let result = apply::apply(&mut pending, &force(), &mut Watch::new(&mut |_| true));
+    let result = apply::apply(&mut pending, &force(), &mut Observer::new(&mut |_| true));
     assert!(
         matches!(result, Err(ApplyError::RootReplaced(_))),
         "{result:?}"
@@ -547,7 +550,7 @@ fn held_roots_wait_to_be_asked_for() {
     fs::create_dir(&other).unwrap();
     let mut pending = rig.pending("1");
     for (path, held) in [(&rig.host, false), (&other, true)] {
-        let kind = substrate_changes::pending::RootKind::Copy;
+        let kind = substrate_changes::root::RootKind::Copy;
         let paths = pending.add_root(path, kind, held).unwrap();
         substrate_changes::copy::clone_tree(path, &paths.upper, &mut |_| Ok(())).unwrap();
         pending.mark_copied(paths.index).unwrap();
@@ -557,13 +560,13 @@ fn held_roots_wait_to_be_asked_for() {
     let applied = apply_all(&mut pending);
     assert!(!applied.whole && rig.host.join("f").exists() && !other.join("f").exists());
     let chosen = only(&[other.join("f")]);
-    apply::apply(&mut pending, &chosen, &mut Watch::new(&mut |_| true)).unwrap();
+    apply::apply(&mut pending, &chosen, &mut Observer::new(&mut |_| true)).unwrap();
     assert!(other.join("f").exists() && !other.join("g").exists());
     let held = ApplyOptions {
         held: true,
         ..all()
     };
-    let applied = apply::apply(&mut pending, &held, &mut Watch::new(&mut |_| true)).unwrap();
+    let applied = apply::apply(&mut pending, &held, &mut Observer::new(&mut |_| true)).unwrap();
     assert!(applied.whole && other.join("g").exists());
 }
 
@@ -590,7 +593,7 @@ fn enlarge(small: &Path) {
 /// Tries, fails for want of space, and succeeds when there is some.
 fn full_then_not(rig: &Rig, small: &Path, mut pending: Pending) {
     let before = snapshot(&rig.host);
-    let result = apply::apply(&mut pending, &all(), &mut Watch::new(&mut |_| true));
+    let result = apply::apply(&mut pending, &all(), &mut Observer::new(&mut |_| true));
     let Err(ApplyError::Staging { source, .. }) = result else {
         panic!("{result:?}");
     };
@@ -638,7 +641,7 @@ fn a_full_home() {
     let store = rig.dir.path().join("store");
     fs::create_dir(&store).unwrap();
     let mut pending = rig.pending("1");
-    let kind = substrate_changes::pending::RootKind::Copy;
+    let kind = substrate_changes::root::RootKind::Copy;
     let paths = pending.add_root_in(&store, &rig.host, kind, false).unwrap();
     substrate_changes::copy::clone_tree(&rig.host, &paths.upper, &mut |_| Ok(())).unwrap();
     pending.mark_copied(paths.index).unwrap();
@@ -679,7 +682,7 @@ fn a_mount_below() {
 
     // An overlay shows nothing of it, so what a world puts there cannot be meant for it.
     let mut pending = rig.pending("2");
-    let kind = substrate_changes::pending::RootKind::Overlay;
+    let kind = substrate_changes::root::RootKind::Overlay;
     let paths = pending.add_root(&rig.host, kind, false).unwrap();
     shell(&paths.upper, "mkdir below; echo 3 > below/new");
     pending.finish(Some(0)).unwrap();

@@ -14,9 +14,12 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use common::{Rig, assert_same, overlays_work, snapshot};
-use substrate_changes::apply::{self, ApplyError, ApplyOptions, Watch};
+use substrate_changes::apply::{self, ApplyOptions};
+use substrate_changes::apply_error::ApplyError;
 use substrate_changes::gc::{self, DiscardError, KEEP_APPLIED, Verdict};
-use substrate_changes::pending::{Pending, RootKind};
+use substrate_changes::observer::Observer;
+use substrate_changes::pending::Pending;
+use substrate_changes::root::RootKind;
 
 fn verdict(rig: &Rig, id: &str) -> Option<Verdict> {
     gc::survey(&rig.home, KEEP_APPLIED, &[])
@@ -59,7 +62,7 @@ fn only_rubbish_is_removed() {
         apply::apply(
             pending,
             &ApplyOptions::default(),
-            &mut Watch::new(&mut |_| true),
+            &mut Observer::new(&mut |_| true),
         )
         .unwrap()
     };
@@ -222,7 +225,7 @@ fn what_is_in_use_is_not_discarded() {
     let result = apply::apply(
         &mut half,
         &everything,
-        &mut Watch::crashing(&mut |_| true, &mut crash),
+        &mut Observer::crashing(&mut |_| true, &mut crash),
     );
     assert!(matches!(result, Err(ApplyError::Interrupted)));
     assert_eq!(verdict(&rig, "2"), Some(Verdict::Interrupted));
@@ -230,7 +233,7 @@ fn what_is_in_use_is_not_discarded() {
         gc::discard(&mut half),
         Err(DiscardError::Unfinished)
     ));
-    apply::undo(&mut half, false, &mut Watch::new(&mut |_| true)).unwrap();
+    apply::undo(&mut half, false, &mut Observer::new(&mut |_| true)).unwrap();
     gc::discard(&mut half).unwrap();
     assert_eq!(rig.read("f"), "1");
     assert_eq!(collect(&rig), [""; 0]);
@@ -248,12 +251,12 @@ fn an_apply_that_cannot_be_undone_can_be_given_up() {
     };
     let everything = ApplyOptions::default();
     let mut go_on = |_| true;
-    let mut watch = Watch::crashing(&mut go_on, &mut crash);
+    let mut watch = Observer::crashing(&mut go_on, &mut crash);
     let result = apply::apply(&mut half, &everything, &mut watch);
     assert!(matches!(result, Err(ApplyError::Interrupted)));
     // Where the files were there is nothing any more, so there is no way back or forth.
     std::fs::remove_dir_all(rig.host.join("d")).unwrap();
-    assert!(apply::undo(&mut half, false, &mut Watch::new(&mut |_| true)).is_err());
+    assert!(apply::undo(&mut half, false, &mut Observer::new(&mut |_| true)).is_err());
     assert!(matches!(
         gc::discard(&mut half),
         Err(DiscardError::Unfinished)

@@ -15,10 +15,11 @@ use std::fs;
 use std::path::Path;
 
 use common::Rig;
-use substrate_changes::apply::{self, ApplyOptions, Watch};
+use substrate_changes::apply::{self, ApplyOptions};
 use substrate_changes::copy::clone_tree;
 use substrate_changes::diff;
-use substrate_changes::pending::RootKind;
+use substrate_changes::observer::Observer;
+use substrate_changes::root::RootKind;
 
 /// The most memory that this process has held so far, in KiB.
 fn peak() -> u64 {
@@ -78,12 +79,13 @@ fn memory_stays_bounded() {
     );
     assert_eq!(told.summary, Some(summary));
     let everything = ApplyOptions::default();
-    let applied = apply::apply(&mut pending, &everything, &mut Watch::new(&mut |_| true)).unwrap();
+    let applied =
+        apply::apply(&mut pending, &everything, &mut Observer::new(&mut |_| true)).unwrap();
     assert_eq!(applied.check.changes as usize, files + 400 + 2 * (dirs + 1));
     assert!(!rig.host.join("gone").exists());
     assert_eq!(count(&rig.host.join("new")), files / 2);
     assert_eq!(rig.read("kept/d1/file 399"), "changed");
-    apply::undo(&mut pending, false, &mut Watch::new(&mut |_| true)).unwrap();
+    apply::undo(&mut pending, false, &mut Observer::new(&mut |_| true)).unwrap();
     assert_eq!(count(&rig.host.join("gone")), files / 2);
     assert!(!rig.host.join("new").exists());
     assert_eq!(rig.read("kept/d1/file 399"), "1");

@@ -22,10 +22,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Rig, assert_same, listing, overlays_work, snapshot};
-use substrate_changes::apply::{self, ApplyOptions, Watch};
+use substrate_changes::apply::{self, ApplyOptions};
 use substrate_changes::copy::clone_tree;
 use substrate_changes::diff;
-use substrate_changes::pending::RootKind;
+use substrate_changes::observer::Observer;
+use substrate_changes::root::RootKind;
 use substrate_sys::at::{self, Rename};
 use substrate_sys::{getdents, openat2, xattr};
 
@@ -349,13 +350,13 @@ fn verify(mut case: Case) -> usize {
             &format!("{what}: the host is untouched"),
         );
         let everything = ApplyOptions::default();
-        apply::apply(pending, &everything, &mut Watch::new(&mut |_| true)).expect(&what);
+        apply::apply(pending, &everything, &mut Observer::new(&mut |_| true)).expect(&what);
         assert_same(&snapshot(&rig.host), &expected, &what);
         // As root, whom no closed directory keeps from comparing what is in it.
-        if at::effective_uid() == 0 {
+        if substrate_sys::identity::effective_user_id() == 0 {
             assert_eq!(listing(pending), [""; 0], "{what}: nothing is left");
         }
-        apply::undo(pending, false, &mut Watch::new(&mut |_| true)).expect(&what);
+        apply::undo(pending, false, &mut Observer::new(&mut |_| true)).expect(&what);
         assert_same(&snapshot(&rig.host), &before, &format!("{what}: undone"));
     }
     changes
@@ -393,7 +394,7 @@ fn worlds_do_what_plain_runs_do() {
 #[test]
 fn worlds_do_what_plain_runs_do_for_an_ordinary_user() {
     let test = "worlds_do_what_plain_runs_do_for_an_ordinary_user";
-    if at::effective_uid() != 0 {
+    if substrate_sys::identity::effective_user_id() != 0 {
         return worlds_do_what_plain_runs_do();
     }
     let dir = tempfile::tempdir().unwrap();

@@ -14,7 +14,8 @@ use std::os::unix::ffi::OsStringExt;
 
 use common::{Rig, listing, overlays_work};
 use substrate_changes::diff::{self, MAX_DIRS, MAX_FILES};
-use substrate_changes::pending::{Pending, RootKind};
+use substrate_changes::pending::Pending;
+use substrate_changes::root::RootKind;
 use substrate_sys::at;
 
 /// Runs a script both ways and expects the same changes from both.

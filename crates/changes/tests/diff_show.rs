@@ -21,7 +21,7 @@ fn shown(
         &Pending,
         Paint,
         &mut dyn std::io::Write,
-        substrate_changes::diff::OnProgress<'_>,
+        substrate_world::progress::OnProgress<'_>,
     ) -> Result<Totals, patch::ShowError>,
     paint: Paint,
 ) -> String {

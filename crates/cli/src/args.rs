@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::commands::shim_exec;
 use crate::replay_args::ReplayArgs;
 use crate::trace_args::{FilterArgs, TraceArgs};
 
@@ -582,14 +581,15 @@ pub struct UninstallArgs {
     pub dry_run: bool,
 }
 
+/// The name of the subcommand that only shims use.
+pub const SHIM_EXEC: &str = "shim-exec";
+
 /// Whether the first argument is a subcommand's name; everything else is for a shell.
 pub fn is_subcommand(arguments: &[OsString]) -> bool {
     let Some(first) = arguments.get(1).and_then(|first| first.to_str()) else {
         return false;
     };
-    first == "help"
-        || first == shim_exec::NAME
-        || (!first.starts_with('-') && NAMES.contains(&first))
+    first == "help" || first == SHIM_EXEC || (!first.starts_with('-') && NAMES.contains(&first))
 }
 
 /// Kept apart from clap, because the way to `-c` must not build a parser. A test compares.

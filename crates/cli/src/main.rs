@@ -3,8 +3,12 @@
 
 use std::ffi::OsString;
 
+use crate::asker::Asker;
+
 mod args;
-mod authority;
+mod ask;
+mod asker;
+mod clients;
 mod commands;
 mod failure;
 mod out;
@@ -25,7 +29,7 @@ substrate_runtime::main!(run);
 #[cfg_attr(test, expect(dead_code, reason = "tests have a `main` of their own"))]
 fn run(arguments: Vec<OsString>) -> ! {
     let ending = if args::is_subcommand(&arguments) {
-        commands::run(&arguments)
+        commands::run(&arguments, &Asker::own())
     } else {
         shell_mode::run(&arguments)
     };

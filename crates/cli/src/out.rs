@@ -2,8 +2,6 @@
 
 use std::io::{self, Write};
 
-use crate::authority;
-
 /// Writes text to standard output; whoever closed the pipe has seen enough.
 pub fn print(text: &str) -> io::Result<()> {
     write(text.as_bytes())
@@ -22,13 +20,4 @@ pub fn try_write(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes)?;
     stdout.flush()
-}
-
-/// Whether standard output takes colours.
-pub fn colours() -> bool {
-    use std::io::IsTerminal;
-    let set = |name: &str| authority::variable(name).is_some_and(|value| !value.is_empty());
-    io::stdout().is_terminal()
-        && !set("NO_COLOR")
-        && authority::variable("TERM").is_some_and(|term| term != "dumb")
 }

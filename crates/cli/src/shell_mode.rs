@@ -1,15 +1,13 @@
 //! `substrate` as a shell: `-c`, scripts, standard input, the prompt.
 
-use std::ffi::{CString, OsStr, OsString};
+use crate::asker::Asker;
+use std::ffi::{CString, OsString};
 use std::io::IsTerminal;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use std::sync::Arc;
-
 use substrate_broker::enclosure::Trace;
-use substrate_broker::env::{SUBSTRATE_HOME, SUBSTRATE_WORLD};
-use substrate_broker::{Broker, BrokerError, Caller, Choice, Home, Options, enclosure, person};
+use substrate_broker::env::SUBSTRATE_WORLD;
+use substrate_broker::{BrokerError, person};
 use substrate_executor::front::Kind;
 use substrate_executor::oneshot::{self, Job};
 use substrate_executor::session::{Session, working_directory};
@@ -20,7 +18,6 @@ use substrate_shell::prompt_gate::PromptGate;
 use substrate_shell::repl::{self, NotStarted, ReplOptions};
 use substrate_shell::session_world::Quarters;
 use substrate_shell::standard_input;
-use substrate_shell::terminal_front::Terminal;
 use substrate_sys::environment;
 
 use crate::args;
@@ -30,7 +27,7 @@ use crate::failure::Failure;
 use crate::out;
 use crate::replay_args::ReplayArgs;
 use crate::shell_args::{self, About, Listing, ShellArgs};
-use crate::worlds::ThisMachine;
+use crate::worlds::begin;
 
 /// Runs in shell mode.
 pub fn run(arguments: &[OsString]) -> Ending {
@@ -46,12 +43,15 @@ pub fn run(arguments: &[OsString]) -> Ending {
         None => {}
     }
     if let Some(span) = &parsed.replay {
-        return replay::run(ReplayArgs {
-            span: Some(span.to_string_lossy().into_owned()),
-            verbose: parsed.replay_verbose,
-            policy: parsed.policy,
-            ..ReplayArgs::default()
-        });
+        return replay::run(
+            &Asker::own(),
+            ReplayArgs {
+                span: Some(span.to_string_lossy().into_owned()),
+                verbose: parsed.replay_verbose,
+                policy: parsed.policy,
+                ..ReplayArgs::default()
+            },
+        );
     }
     match start(parsed, env, notices) {
         Ok(ending) => ending,
@@ -68,6 +68,7 @@ fn start(
         // The same switch as the variable, so that what runs below agrees; only observing heeds it.
         environment::set(&mut env, SUBSTRATE_WORLD, b"disabled");
     }
+    let asker = Asker::with(env.clone());
     let prompts = wants_prompt(&parsed);
     let cwd = match working_directory(&env) {
         Err(error) if prompts => somewhere(&notices, &error),
@@ -75,11 +76,12 @@ fn start(
     };
     let policy = parsed.policy.take();
     // A person who logs in must get a prompt; one below a session has that session's.
-    let enclosed = prompts.then(|| Caller::own().enclosure()).flatten();
+    let enclosed = prompts.then(|| asker.enclosure()).flatten();
     let broker = if prompts && policy.is_none() && enclosed.is_none() {
-        open_for_a_person(parsed.require_approval, &env, &cwd, &notices)?
+        let tell = |text: &str| notices.say(Kind::Warning, text);
+        asker.broker_for_a_prompt(parsed.require_approval, &cwd, &tell)?
     } else {
-        open_broker(policy, parsed.require_approval, &env, &cwd)?
+        asker.broker_at(policy, parsed.require_approval, &cwd)?
     };
     let mut session = begin(broker, env, notices);
     session.record = parsed.record;
@@ -215,96 +217,6 @@ fn last_resort(session: &Session, login: bool, why: &str, cwd: &Path) -> Ending 
     argv.extend(login.then(|| OsString::from("-l")));
     argv.push(OsString::from("-i"));
     oneshot::run(session, &Job::Argv(argv), None, cwd)
-}
-
-/// Opens the broker with what flags and variables may choose here.
-pub fn open_broker(
-    policy: Option<OsString>,
-    require_approval: bool,
-    env: &[CString],
-    cwd: &Path,
-) -> Result<Broker, Failure> {
-    let caller = Caller::own();
-    let around = caller.ancestors();
-    let home = caller
-        .home(&around, variable(env, SUBSTRATE_HOME))
-        .map_err(BrokerError::from)?;
-    let choice = policy.map_or(Choice::Active, |policy| Choice::parse(&policy));
-    let options = options(choice, ceilings(&around), require_approval, env, cwd);
-    Ok(Broker::open(home, options)?)
-}
-
-/// Opens the broker for somebody who must get a prompt, whatever state his home and policy are in.
-fn open_for_a_person(
-    require_approval: bool,
-    env: &[CString],
-    cwd: &Path,
-    notices: &Notices,
-) -> Result<Broker, Failure> {
-    let home = Home::find(variable(env, SUBSTRATE_HOME), || false).unwrap_or_else(|none| {
-        notices.say(Kind::Warning, &BrokerError::from(none).to_string());
-        // A directory that by convention never exists.
-        Home {
-            path: PathBuf::from("/nonexistent/.substrate"),
-            user: PathBuf::from("/"),
-        }
-    });
-    let options = options(Choice::Active, Vec::new(), require_approval, env, cwd);
-    Ok(Broker::open_for_a_person(home, options)?)
-}
-
-fn options(
-    choice: Choice,
-    ceilings: Vec<Choice>,
-    require_approval: bool,
-    env: &[CString],
-    cwd: &Path,
-) -> Options {
-    Options {
-        choice,
-        ceilings,
-        require_approval,
-        world: variable(env, SUBSTRATE_WORLD).map(ToOwned::to_owned),
-        home_variable: variable(env, "HOME").map(ToOwned::to_owned),
-        session_start: cwd.to_owned(),
-        caller: Caller::own(),
-    }
-}
-
-fn variable<'a>(env: &'a [CString], name: &str) -> Option<&'a OsStr> {
-    environment::get(env, name).map(OsStr::from_bytes)
-}
-
-/// The policies of the sessions around us.
-pub fn ceilings(around: &[enclosure::Ancestor]) -> Vec<Choice> {
-    let mut ceilings: Vec<Choice> = Vec::new();
-    for ancestor in around {
-        let policy = shell_args::parse(&ancestor.arguments)
-            .ok()
-            .and_then(|args| args.policy);
-        let around = match policy.map(|policy| Choice::parse(&policy)) {
-            Some(Choice::File(path)) => Choice::File(ancestor.cwd.join(path)),
-            Some(choice) => choice,
-            None => Choice::Active,
-        };
-        if !ceilings.contains(&around) {
-            ceilings.push(around);
-        }
-    }
-    ceilings
-}
-
-/// Begins a session and says what a person should know about its policies.
-pub fn begin(broker: Broker, env: Vec<CString>, notices: Notices) -> Session {
-    for warning in broker.take_warnings() {
-        notices.say(Kind::Warning, &warning);
-    }
-    Session::begin(
-        broker,
-        env,
-        Arc::new(Terminal::new(notices)),
-        Arc::new(ThisMachine),
-    )
 }
 
 fn print(notices: &Notices, text: &str) -> Ending {

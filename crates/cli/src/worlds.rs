@@ -1,9 +1,17 @@
 //! The worlds of this machine, for everything that runs commands.
 
+use std::ffi::CString;
+use std::sync::Arc;
+
+use substrate_broker::Broker;
 use substrate_changes::gc::Leftover;
 use substrate_egress::gated;
+use substrate_executor::front::Kind;
+use substrate_executor::session::Session;
 use substrate_executor::worlds::{Oversight, Worlds};
 use substrate_linux::{Linux, limits};
+use substrate_shell::notice::Notices;
+use substrate_shell::terminal_front::Terminal;
 use substrate_world::backend::WorldBackend;
 
 /// Worlds made by the kernel of this machine.
@@ -25,4 +33,17 @@ impl Worlds for ThisMachine {
     fn leftovers(&self) -> Vec<Leftover> {
         limits::leftovers()
     }
+}
+
+/// Begins a session and says what a person should know about its policies.
+pub fn begin(broker: Broker, env: Vec<CString>, notices: Notices) -> Session {
+    for warning in broker.take_warnings() {
+        notices.say(Kind::Warning, &warning);
+    }
+    Session::begin(
+        broker,
+        env,
+        Arc::new(Terminal::new(notices)),
+        Arc::new(ThisMachine),
+    )
 }

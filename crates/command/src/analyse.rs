@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use crate::effect::Source;
 use crate::flow::Flow;
-#[cfg(feature = "parse")]
-use crate::line::Redirect;
 use crate::line::{Invocation, Line, Stage};
 use crate::model::{Models, Tool};
 use crate::names::is_keyword;
 use crate::scope::Scope;
+use crate::shell_text::state::{Around, Following};
 use crate::word::{Piece, Word};
 
 /// What the analysis may assume about the shell that would run the line, and how far it may go.
@@ -70,71 +69,6 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Takes a line of shell text apart.
-#[cfg(feature = "parse")]
-pub fn analyse(text: &[u8], context: &Context) -> Line {
-    let mut analyser = Analyser::new(context);
-    if text.len() > context.limits.max_bytes {
-        analyser.unclear(format!(
-            "the line is longer than {} bytes",
-            context.limits.max_bytes
-        ));
-        return analyser.line;
-    }
-    let mut scope = Scope::default();
-    let place = Place::top();
-    let words = split_plain(text).filter(|words| !analyser.begins_with_alias(words, &scope));
-    if let Some(words) = words {
-        analyser.plain(text, words, &mut scope, &place);
-    } else {
-        analyser.text(text, &mut scope, &place, true);
-        if is_evaluated_later(text) {
-            analyser.unclear("it has text that bash evaluates at another place or time");
-        }
-        if hides_characters(text) {
-            analyser.unclear(
-                "the line has characters that cannot be seen or change the order of others",
-            );
-        }
-    }
-    analyser.finish()
-}
-
-/// Whether quoted text may become a command: subscripts in arithmetic, expansion as a prompt, and the tables by
-/// which bash finds commands.
-#[cfg(feature = "parse")]
-fn is_evaluated_later(text: &[u8]) -> bool {
-    const SIGNS: [&[u8]; 5] = [b"[$(", b"[`", b"@P}", b"BASH_CMDS", b"BASH_ALIASES"];
-    SIGNS
-        .iter()
-        .any(|sign| text.windows(sign.len()).any(|window| window == *sign))
-}
-
-/// Whether somebody who reads the line sees something else than what runs. A joiner between
-/// pictures is part of many of them; beside plain letters it only hides.
-#[cfg(feature = "parse")]
-fn hides_characters(text: &[u8]) -> bool {
-    if text.is_ascii() {
-        return false;
-    }
-    let text = String::from_utf8_lossy(text);
-    let mut before = ' ';
-    text.chars().any(|c| {
-        let hidden = match c {
-            '\u{202a}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}'
-            | '\u{200b}'
-            | '\u{200e}'
-            | '\u{200f}'
-            | '\u{2060}' => true,
-            '\u{200d}' => before.is_ascii(),
-            _ => false,
-        };
-        before = c;
-        hidden
-    })
-}
-
 /// Judges one argument vector, as a program start gets it.
 pub fn analyse_argv(argv: &[Vec<u8>], context: &Context) -> Line {
     let mut analyser = Analyser::new(context);
@@ -146,9 +80,9 @@ pub fn analyse_argv(argv: &[Vec<u8>], context: &Context) -> Line {
             context.limits.max_bytes
         ));
     }
-    let place = Place {
+    let place = Surroundings {
         program: true,
-        ..Place::top()
+        ..Surroundings::top()
     };
     let words = argv
         .iter()
@@ -160,7 +94,7 @@ pub fn analyse_argv(argv: &[Vec<u8>], context: &Context) -> Line {
 }
 
 /// Splits a line of plain words, one simple command without quoting, expansions or operators.
-fn split_plain(text: &[u8]) -> Option<Vec<&[u8]>> {
+pub(crate) fn split_plain(text: &[u8]) -> Option<Vec<&[u8]>> {
     let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./- \t".contains(&byte);
     if !text.iter().all(|&byte| safe(byte)) {
         return None;
@@ -175,15 +109,14 @@ fn split_plain(text: &[u8]) -> Option<Vec<&[u8]>> {
 
 /// Where in the line a command stands.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct Surroundings {
     /// The bytes that nested text came from; `None` when spans are meant in the line itself.
     pub source: Option<Range<usize>>,
     pub via: Rc<[String]>,
     pub parent: Option<usize>,
     pub stage: Option<Stage>,
     /// Redirections of enclosing groups.
-    #[cfg(feature = "parse")]
-    pub redirects: Rc<Vec<Redirect>>,
+    pub redirects: Around,
     /// Standard input.
     pub input: Flow,
     /// The words start a program for certain: no alias, function or builtin answers to the name.
@@ -192,15 +125,14 @@ pub(crate) struct Place {
     pub deep: bool,
 }
 
-impl Place {
-    fn top() -> Self {
+impl Surroundings {
+    pub(crate) fn top() -> Self {
         Self {
             source: None,
             via: Rc::from([]),
             parent: None,
             stage: None,
-            #[cfg(feature = "parse")]
-            redirects: Rc::new(Vec::new()),
+            redirects: Around::default(),
             input: Flow::default(),
             program: false,
             deep: false,
@@ -241,12 +173,7 @@ pub(crate) struct Analyser<'a> {
     /// Where the unknown pieces come from, by their source text.
     pub origins: BTreeMap<Vec<u8>, Origin>,
     tools: BTreeMap<Vec<u8>, Option<Rc<Tool>>>,
-    /// Functions and aliases being expanded, which are not entered again.
-    #[cfg(feature = "parse")]
-    pub active: Vec<Vec<u8>>,
-    /// Variables of the loops around, and whether their bodies look at them.
-    #[cfg(feature = "parse")]
-    pub loops: Vec<(Vec<u8>, bool)>,
+    pub following: Following,
 }
 
 impl<'a> Analyser<'a> {
@@ -259,14 +186,11 @@ impl<'a> Analyser<'a> {
             stages: Vec::new(),
             origins: BTreeMap::new(),
             tools: BTreeMap::new(),
-            #[cfg(feature = "parse")]
-            active: Vec::new(),
-            #[cfg(feature = "parse")]
-            loops: Vec::new(),
+            following: Following::default(),
         }
     }
 
-    fn finish(self) -> Line {
+    pub(crate) fn finish(self) -> Line {
         self.line
     }
 
@@ -323,7 +247,12 @@ impl<'a> Analyser<'a> {
     }
 
     /// Makes room for an invocation, in source order.
-    pub fn reserve(&mut self, place: &Place, source: Range<usize>, scope: &Scope) -> Option<usize> {
+    pub fn reserve(
+        &mut self,
+        place: &Surroundings,
+        source: Range<usize>,
+        scope: &Scope,
+    ) -> Option<usize> {
         if self.line.invocations.len() >= self.context.limits.max_invocations {
             // Nothing that follows could be reported, so nothing more is followed.
             self.budget = 0;
@@ -351,24 +280,13 @@ impl<'a> Analyser<'a> {
         }
     }
 
-    /// The next stage of a pipeline.
-    #[cfg(feature = "parse")]
-    pub fn next_stage(&mut self, pipeline: u32) -> Stage {
-        let mut index = 0;
-        if let Some(next) = self.stages.get_mut(pipeline as usize) {
-            index = *next;
-            *next += 1;
-        }
-        Stage { pipeline, index }
-    }
-
     /// One simple command of known words.
     fn simple(
         &mut self,
         words: Vec<Word>,
         source: Range<usize>,
         scope: &mut Scope,
-        place: &Place,
+        place: &Surroundings,
     ) -> Flow {
         let Some(index) = self.reserve(place, source, scope) else {
             return Flow::unknown();
@@ -376,7 +294,13 @@ impl<'a> Analyser<'a> {
         self.invoke(index, words, Vec::new(), Vec::new(), scope, place)
     }
 
-    fn plain(&mut self, text: &[u8], words: Vec<&[u8]>, scope: &mut Scope, place: &Place) -> Flow {
+    pub(crate) fn plain(
+        &mut self,
+        text: &[u8],
+        words: Vec<&[u8]>,
+        scope: &mut Scope,
+        place: &Surroundings,
+    ) -> Flow {
         let blank = |&byte: &u8| byte == b' ' || byte == b'\t';
         let start = text.iter().take_while(|byte| blank(byte)).count();
         let end = text.len() - text.iter().rev().take_while(|byte| blank(byte)).count();
@@ -388,7 +312,7 @@ impl<'a> Analyser<'a> {
     }
 
     /// Whether plain words are not what they look like.
-    fn begins_with_alias(&self, words: &[&[u8]], scope: &Scope) -> bool {
+    pub(crate) fn begins_with_alias(&self, words: &[&[u8]], scope: &Scope) -> bool {
         let Some(&first) = words.first() else {
             return false;
         };
@@ -397,7 +321,7 @@ impl<'a> Analyser<'a> {
     }
 
     /// Shell text inside a command: `sh -c TEXT`, `eval TEXT`, an alias.
-    pub fn nested_text(&mut self, text: &[u8], scope: &mut Scope, place: &Place) -> Flow {
+    pub fn nested_text(&mut self, text: &[u8], scope: &mut Scope, place: &Surroundings) -> Flow {
         if !self.descend() {
             return Flow::unknown();
         }
@@ -409,23 +333,5 @@ impl<'a> Analyser<'a> {
         };
         self.depth -= 1;
         flow
-    }
-
-    #[cfg(feature = "parse")]
-    fn nested_program(&mut self, text: &[u8], scope: &mut Scope, place: &Place) -> Flow {
-        self.text(text, scope, place, false)
-    }
-
-    #[cfg(not(feature = "parse"))]
-    fn nested_program(&mut self, _text: &[u8], _scope: &mut Scope, place: &Place) -> Flow {
-        const WHY: &str = "it runs shell text";
-        self.unclear(WHY);
-        if let Some(parent) = place
-            .parent
-            .and_then(|parent| self.line.invocations.get_mut(parent))
-        {
-            parent.unclear.get_or_insert_with(|| WHY.to_owned());
-        }
-        Flow::unknown()
     }
 }

@@ -1,10 +1,11 @@
 //! Builtins of the shell that carry code, set variables or change the directory.
 
-use crate::analyse::{Analyser, Place};
+use crate::analyse::{Analyser, Surroundings};
 use crate::effect::{Action, Effect, Object, Source};
 use crate::effects::{joined, split_assignment};
+use crate::findings::{Findings, Nested};
 use crate::flow::{self, Flow};
-use crate::invoke::{Findings, Nested, assignment_effects};
+use crate::invoke::assignment_effects;
 use crate::line::{Assignment, Cwd};
 use crate::scope::{Scope, Value};
 use crate::word::{Piece, Word};
@@ -16,7 +17,7 @@ impl Analyser<'_> {
         name: &[u8],
         argv: &[Word],
         scope: &mut Scope,
-        place: &Place,
+        place: &Surroundings,
         findings: &mut Findings,
     ) -> bool {
         let words = &argv[1..];
@@ -182,8 +183,7 @@ impl Analyser<'_> {
                             findings.effects.push(no_record());
                         }
                         scope.set(name, Value::Unset);
-                        #[cfg(feature = "parse")]
-                        scope.functions.remove(name);
+                        scope.functions.forget(name);
                     }
                 }
             }
@@ -486,7 +486,7 @@ impl Analyser<'_> {
         }
     }
 
-    fn read(&mut self, words: &[Word], scope: &mut Scope, place: &Place) {
+    fn read(&mut self, words: &[Word], scope: &mut Scope, place: &Surroundings) {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut plain = true;
         let mut skip = false;

@@ -1,73 +1,16 @@
 //! Tool models as bytes, for the compiled policy: compact, bounds-checked, total on garbage.
 
-use std::ops::Deref;
-use std::sync::Arc;
+use std::borrow::Cow;
 
 use crate::effect::{Action, Source};
 use crate::model::{
-    Arity, Condition, Conditional, Consequence, Meaning, OperandSpec, Opt, Product, Stdin, Style,
-    Subject, Tool, Usage, fits,
+    Arity, Condition, Conditional, Consequence, Meaning, OperandSpec, Opt, Options, Product, Stdin,
+    Style, Subject, Tool, Usage, fits,
 };
-use crate::options::Options;
+use crate::packed::Packed;
 
 /// Deepest nesting of meanings and subcommands that is read.
 const MAX_DEPTH: usize = 16;
-
-/// Bytes in compiled form that are shared with whoever keeps the whole, because a copy of what is
-/// hardly ever looked at costs more than the look.
-#[derive(Clone, Default)]
-pub struct Packed {
-    whole: Option<Arc<dyn AsRef<[u8]> + Send + Sync>>,
-    start: usize,
-    length: usize,
-}
-
-impl Packed {
-    /// A part of bytes, which must lie in them.
-    pub fn part(whole: &Arc<dyn AsRef<[u8]> + Send + Sync>, part: &[u8]) -> Self {
-        let start = part
-            .as_ptr()
-            .addr()
-            .wrapping_sub((**whole).as_ref().as_ptr().addr());
-        Self {
-            whole: Some(whole.clone()),
-            start,
-            length: part.len(),
-        }
-    }
-
-    /// A part of these bytes, which must lie in them.
-    fn inner(&self, part: &[u8]) -> Self {
-        self.whole
-            .as_ref()
-            .map_or_else(Self::default, |whole| Self::part(whole, part))
-    }
-}
-
-impl Deref for Packed {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        let whole = self.whole.as_ref().map(|whole| (**whole).as_ref());
-        whole
-            .and_then(|whole| whole.get(self.start..)?.get(..self.length))
-            .unwrap_or_default()
-    }
-}
-
-impl PartialEq for Packed {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
-
-impl Eq for Packed {}
-
-impl std::fmt::Debug for Packed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} bytes", self.len())
-    }
-}
 
 /// The model as bytes.
 pub fn encode(tool: &Tool) -> Vec<u8> {
@@ -78,12 +21,7 @@ pub fn encode(tool: &Tool) -> Vec<u8> {
 
 /// The model that these bytes are; options and subcommands stay packed until one is asked for.
 pub fn decode(bytes: &[u8]) -> Option<Tool> {
-    let whole: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(bytes.to_vec());
-    decode_part(&Packed {
-        whole: Some(whole),
-        start: 0,
-        length: bytes.len(),
-    })
+    decode_part(&Packed::copy(bytes))
 }
 
 /// The same without a copy of the bytes.
@@ -94,7 +32,7 @@ pub fn decode_part(bytes: &Packed) -> Option<Tool> {
 }
 
 /// The options that these bytes are.
-pub(crate) fn decode_options(bytes: &[u8]) -> Option<Vec<Opt>> {
+fn decode_options(bytes: &[u8]) -> Option<Vec<Opt>> {
     let mut reader = Reader { bytes };
     let options = reader.list(Reader::option)?;
     reader.bytes.is_empty().then_some(options)
@@ -125,8 +63,19 @@ fn unpack_level(tool: &Tool, depth: usize) -> Option<Tool> {
     Some(plain)
 }
 
+impl Tool {
+    /// As [`Tool::subcommand`], among those in compiled form too.
+    pub fn find_subcommand<'a>(&'a self, word: &'a [u8]) -> Option<(Cow<'a, Tool>, Cow<'a, [u8]>)> {
+        match self.subcommand(word) {
+            Some((tool, name)) => Some((Cow::Borrowed(tool), Cow::Borrowed(name))),
+            None => find_packed(&self.packed, word)
+                .map(|(tool, name)| (Cow::Owned(tool), Cow::Owned(name))),
+        }
+    }
+}
+
 /// Looks a subcommand up in packed form as [`Tool::subcommand`] does, and decodes only that one.
-pub(crate) fn find_packed(packed: &Packed, word: &[u8]) -> Option<(Tool, Vec<u8>)> {
+fn find_packed(packed: &Packed, word: &[u8]) -> Option<(Tool, Vec<u8>)> {
     search(packed, kind(word), |name| name == word)
         .or_else(|| {
             search(packed, PATTERN, |name| {
@@ -260,6 +209,7 @@ impl Writer {
         });
         self.optional_condition(tool.recursive.as_ref());
         self.optional_condition(tool.inert.as_ref());
+        self.strings(&tool.own_work);
         let mut packed = Writer(Vec::new());
         for sub in &tool.subcommands {
             let kinds = sub.all_names().map(|name| kind(name.as_bytes()));
@@ -487,7 +437,7 @@ impl<'a> Reader<'a> {
             inherit: self.byte()? != 0,
             options: {
                 let undashed = self.byte()? != 0;
-                Options::packed(within.inner(self.blob()?), undashed)
+                Options::packed(within.inner(self.blob()?), decode_options, undashed)
             },
             usages: self.list(|reader| {
                 Some(Usage {
@@ -517,6 +467,7 @@ impl<'a> Reader<'a> {
             })?,
             recursive: self.optional_condition()?,
             inert: self.optional_condition()?,
+            own_work: self.strings()?,
             subcommands: Vec::new(),
             packed: within.inner(self.blob()?),
         })

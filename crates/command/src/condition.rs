@@ -2,7 +2,7 @@
 
 use crate::args::{Args, Levels};
 use crate::effect::{Effect, Object};
-use crate::invoke::Findings;
+use crate::findings::Findings;
 use crate::model::{Condition, Subject, Test, Tool, fits};
 use crate::sniff;
 use crate::word::{Piece, Word};

@@ -1,12 +1,13 @@
 //! What the words of a command mean according to its tool model.
 
-use crate::analyse::{Analyser, Origin, Place};
+use crate::analyse::{Analyser, Origin, Surroundings};
 use crate::args::{self, Args, Levels};
 use crate::condition::{consequences, is_inert};
 use crate::effect::{Action, Effect, Object, Source};
+use crate::findings::{Findings, Nested};
 use crate::finds::Finds;
 use crate::flow::{self, Flow, push_piece};
-use crate::invoke::{Findings, Nested, base_name};
+use crate::invoke::base_name;
 use crate::line::Assignment;
 use crate::model::{Arity, Meaning, OperandSpec, Product, Stdin, fits};
 use crate::word::{Piece, Word};
@@ -47,7 +48,7 @@ impl Analyser<'_> {
         argv: &[Word],
         args: &Args,
         levels: &Levels,
-        place: &Place,
+        place: &Surroundings,
         findings: &mut Findings,
     ) {
         let Some(leaf) = levels.last() else { return };
@@ -513,7 +514,7 @@ impl Analyser<'_> {
         mut argv: Vec<Word>,
         text: bool,
         call: &mut Call,
-        place: &Place,
+        place: &Surroundings,
         findings: &mut Findings,
     ) {
         if argv.is_empty() {
@@ -619,7 +620,7 @@ impl Analyser<'_> {
     }
 
     /// Code that a program takes from standard input.
-    fn standard_input(&mut self, call: &Call, place: &Place, findings: &mut Findings) {
+    fn standard_input(&mut self, call: &Call, place: &Surroundings, findings: &mut Findings) {
         let runs = matches!(call.stdin, Stdin::Shell | Stdin::Code);
         if !runs || !place.input.fed || (call.has_code && !call.reads_code) {
             return;
@@ -640,7 +641,13 @@ impl Analyser<'_> {
     }
 
     /// What a program prints.
-    fn product(&mut self, product: Product, args: &Args, call: &Call, place: &Place) -> Flow {
+    fn product(
+        &mut self,
+        product: Product,
+        args: &Args,
+        call: &Call,
+        place: &Surroundings,
+    ) -> Flow {
         match product {
             Product::Network => {
                 let address = call.operands.first().cloned().unwrap_or_default();
@@ -670,7 +677,7 @@ impl Analyser<'_> {
     }
 
     /// The result of a decoder, when both its kind and its input are known.
-    fn decoded(&self, args: &Args, call: &Call, place: &Place) -> Flow {
+    fn decoded(&self, args: &Args, call: &Call, place: &Surroundings) -> Flow {
         let input = place.input.literal();
         let decoded = input.and_then(|text| match call.name {
             b"base64" | b"gbase64" => flow::base64(text),

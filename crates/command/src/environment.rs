@@ -1,5 +1,6 @@
 //! Environment variables that make programs run things.
 
+use crate::line::Assignment;
 use crate::word::Word;
 
 /// What a variable does to the programs that see it.
@@ -209,6 +210,43 @@ const HARMLESS: [&str; 29] = [
     "VERBOSE",
 ];
 
+/// Names of the table that most sessions have a value for.
+const USUAL: [&str; 33] = [
+    "ALL_PROXY",
+    "BROWSER",
+    "DOCKER_HOST",
+    "EDITOR",
+    "ENV",
+    "FCEDIT",
+    "GNUPGHOME",
+    "HISTCONTROL",
+    "HISTFILE",
+    "HISTFILESIZE",
+    "HISTIGNORE",
+    "HISTSIZE",
+    "HOME",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "INPUTRC",
+    "KUBECONFIG",
+    "LESSCLOSE",
+    "LESSOPEN",
+    "MANPAGER",
+    "PAGER",
+    "PATH",
+    "PROMPT_COMMAND",
+    "SHELL",
+    "SSH_AUTH_SOCK",
+    "SSL_CERT_FILE",
+    "SUDO_EDITOR",
+    "VISUAL",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "all_proxy",
+    "http_proxy",
+    "https_proxy",
+];
+
 /// Programs that pagers and editors are commonly set to, which do nothing of their own accord.
 const HARMLESS_PROGRAMS: [&[u8]; 14] = [
     b"",
@@ -230,6 +268,21 @@ const HARMLESS_PROGRAMS: [&[u8]; 14] = [
 /// Whether a variable of this name is no matter for a policy (`LANG`, `LC_ALL`, `NO_COLOR`, …).
 pub fn harmless_assignment(name: &[u8]) -> bool {
     name.starts_with(b"LC_") || HARMLESS.iter().any(|harmless| harmless.as_bytes() == name)
+}
+
+/// Whether a variable of this value makes programs run, fetch or keep something else than their words say.
+pub fn changes_meaning(name: &[u8], value: &[u8]) -> bool {
+    runs(name, &Word::literal(value)) != Runs::Nothing
+}
+
+/// Whether an assignment does so, as far as its value can be known.
+pub fn assignment_changes_meaning(set: &Assignment) -> bool {
+    runs(&set.name, &set.value) != Runs::Nothing
+}
+
+/// Whether most sessions have a variable of this name, so that only a change of it says something.
+pub fn is_usual(name: &[u8]) -> bool {
+    USUAL.iter().any(|usual| usual.as_bytes() == name)
 }
 
 /// What an assignment makes programs run.
@@ -305,7 +358,7 @@ fn kind(name: &[u8]) -> Option<Kind> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Runs, TABLE, harmless_assignment, runs};
+    use super::{Runs, TABLE, USUAL, harmless_assignment, runs};
     use crate::word::Word;
 
     #[test]
@@ -313,6 +366,9 @@ mod tests {
         assert!(TABLE.is_sorted_by_key(|(name, _)| *name));
         for (name, _) in TABLE {
             assert!(!harmless_assignment(name.as_bytes()), "{name}");
+        }
+        for usual in USUAL {
+            assert!(TABLE.iter().any(|(name, _)| *name == usual), "{usual}");
         }
     }
 

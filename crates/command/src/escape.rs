@@ -1,7 +1,6 @@
 //! Backslash escapes of `$'…'`, `echo -e` and `printf`.
 
 /// The bytes that `$'text'` stands for; a NUL ends them, as in the shell.
-#[cfg(feature = "parse")]
 pub(crate) fn ansi_c(text: &[u8]) -> Vec<u8> {
     let (mut bytes, _) = expand(text, Dialect::Quotes);
     if let Some(end) = bytes.iter().position(|&byte| byte == 0) {
@@ -22,7 +21,6 @@ pub(crate) fn format(text: &[u8]) -> Vec<u8> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dialect {
-    #[cfg(feature = "parse")]
     Quotes,
     Echo,
     Format,
@@ -54,7 +52,6 @@ fn expand(text: &[u8], dialect: Dialect) -> (Vec<u8>, bool) {
             b'v' => out.push(11),
             b'\\' => out.push(b'\\'),
             b'\'' | b'"' | b'?' if dialect != Dialect::Echo => out.push(escape),
-            #[cfg(feature = "parse")]
             b'c' if dialect == Dialect::Quotes => {
                 if let Some(&control) = text.get(at) {
                     at += 1;
@@ -126,7 +123,7 @@ fn number(digits: &[u8], base: u32) -> u32 {
     })
 }
 
-#[cfg(all(test, feature = "parse"))]
+#[cfg(test)]
 mod tests {
     use super::{ansi_c, echo};
 

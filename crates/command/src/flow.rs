@@ -98,7 +98,6 @@ impl Flow {
     }
 
     /// This or that, depending on the way that the line goes.
-    #[cfg(feature = "parse")]
     pub fn or(self, other: Flow) -> Flow {
         if self.text == other.text && self.from.is_none() && other.from.is_none() {
             return self;

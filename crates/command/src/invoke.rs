@@ -2,80 +2,18 @@
 
 use std::ops::Range;
 
-use crate::analyse::{Analyser, Place};
+use crate::analyse::{Analyser, Surroundings};
 use crate::args;
 use crate::condition::{consequences, is_inert};
 use crate::effect::{Action, Effect, Object, Source};
 use crate::environment::{self, Runs};
+use crate::findings::{Findings, Nested};
 use crate::flow::{Flow, push_piece};
 use crate::line::{Assignment, Cwd, Redirect, RedirectKind, Stage};
+use crate::names::IsFunction;
 use crate::scope::{Scope, Value, Variable, moved};
 use crate::word::{Piece, Word};
 use crate::{sniff, verbs};
-
-/// Whether a name is a function of the line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    not(feature = "parse"),
-    expect(dead_code, reason = "without shell text there are none")
-)]
-enum IsFunction {
-    No,
-    /// On some way through the line it is; on another the name means a builtin or a program.
-    Perhaps,
-    Certainly,
-}
-
-/// A command found inside another.
-#[derive(Debug)]
-pub(crate) enum Nested {
-    /// An argument vector.
-    Words {
-        argv: Vec<Word>,
-        assignments: Vec<Assignment>,
-        /// It runs in this shell, not in a process that only inherits from it.
-        here: bool,
-    },
-    /// Shell text.
-    Text {
-        text: Word,
-        /// `$1`, `$2`, … of the text; `None` leaves those of the shell around it.
-        positional: Option<Vec<Word>>,
-        here: bool,
-        /// Runs later, if at all: what it sets does not count for what follows.
-        later: bool,
-        /// What to call the wrapper, when it is not the program.
-        via: Option<String>,
-    },
-}
-
-impl Nested {
-    /// Shell text for a new shell.
-    pub fn text(text: Word) -> Self {
-        Nested::Text {
-            text,
-            positional: None,
-            here: false,
-            later: false,
-            via: None,
-        }
-    }
-}
-
-/// What is found out about one command.
-#[derive(Debug, Default)]
-pub(crate) struct Findings {
-    pub effects: Vec<Effect>,
-    pub nested: Vec<Nested>,
-    /// Directories that the command goes to, one from the other.
-    pub directories: Vec<Word>,
-    pub assignments: Vec<Assignment>,
-    pub unclear: Option<String>,
-    /// What it prints; `None` when nested commands tell.
-    pub output: Option<Flow>,
-    /// What its nested commands do to a path is done to everything below it.
-    pub deep: bool,
-}
 
 impl Findings {
     pub fn unclear(&mut self, why: &str) {
@@ -97,7 +35,7 @@ impl Analyser<'_> {
         assignments: Vec<Assignment>,
         redirects: Vec<Redirect>,
         scope: &mut Scope,
-        place: &Place,
+        place: &Surroundings,
     ) -> Flow {
         let size: usize = argv.iter().map(|word| word.pieces.len() * 8 + 16).sum();
         if !self.spend(size + 64) || !self.descend() {
@@ -200,7 +138,7 @@ impl Analyser<'_> {
         }
         let outside = directory.map(|directory| std::mem::replace(&mut scope.cwd, directory));
         let mut inner_flow: Option<Flow> = None;
-        let deeper = findings.deep.then(|| Place {
+        let deeper = findings.deep.then(|| Surroundings {
             deep: true,
             ..place.clone()
         });
@@ -269,7 +207,7 @@ impl Analyser<'_> {
         nested: Nested,
         source: Range<usize>,
         scope: &mut Scope,
-        place: &Place,
+        place: &Surroundings,
     ) -> Flow {
         match nested {
             Nested::Words {
@@ -327,14 +265,14 @@ impl Analyser<'_> {
 
     fn reserve_in(
         &mut self,
-        inner: &Place,
+        inner: &Surroundings,
         outer: usize,
         source: Range<usize>,
         scope: &Scope,
     ) -> Option<usize> {
         let stage = self.stage_of(outer);
         self.reserve(
-            &Place {
+            &Surroundings {
                 stage,
                 ..inner.clone()
             },
@@ -344,7 +282,13 @@ impl Analyser<'_> {
     }
 
     /// Shell text that is known wholly, in part, or not at all.
-    fn shell_text(&mut self, index: usize, text: &Word, scope: &mut Scope, place: &Place) -> Flow {
+    fn shell_text(
+        &mut self,
+        index: usize,
+        text: &Word,
+        scope: &mut Scope,
+        place: &Surroundings,
+    ) -> Flow {
         if let Some(known) = text.value() {
             let known = known.to_vec();
             return self.nested_text(&known, scope, place);
@@ -396,71 +340,11 @@ impl Analyser<'_> {
         flow
     }
 
-    #[cfg(feature = "parse")]
-    fn is_function(&self, name: &[u8], scope: &Scope, place: &Place) -> IsFunction {
-        match scope.functions.get(name).filter(|_| !place.program) {
-            None => IsFunction::No,
-            Some(functions) if functions.certain => IsFunction::Certainly,
-            Some(_) => IsFunction::Perhaps,
+    fn is_function(&self, name: &[u8], scope: &Scope, place: &Surroundings) -> IsFunction {
+        match place.program {
+            true => IsFunction::No,
+            false => scope.functions.knows(name),
         }
-    }
-
-    #[cfg(not(feature = "parse"))]
-    fn is_function(&self, _name: &[u8], _scope: &Scope, _place: &Place) -> IsFunction {
-        IsFunction::No
-    }
-
-    #[cfg(feature = "parse")]
-    fn call_function(
-        &mut self,
-        index: usize,
-        name: &str,
-        argv: &[Word],
-        source: Range<usize>,
-        scope: &mut Scope,
-        place: &Place,
-    ) -> Flow {
-        let Some(functions) = scope.functions.get(name.as_bytes()).cloned() else {
-            return Flow::unknown();
-        };
-        // A function that calls itself has been looked at already.
-        if self.active.iter().any(|active| active == name.as_bytes()) {
-            return Flow::unknown();
-        }
-        let mut inner = place.inside(index, name, source);
-        inner.stage = self.stage_of(index);
-        self.active.push(name.as_bytes().to_vec());
-        let before = scope.clone();
-        let mut flow: Option<Flow> = None;
-        // Every body counts, whichever of them the line gives the name in the end.
-        for (number, function) in functions.bodies.iter().enumerate() {
-            let mut other = before.clone();
-            let branch = if number == 0 { &mut *scope } else { &mut other };
-            let printed = self.call(function, argv, branch, &inner);
-            if number > 0 {
-                scope.blur(&other);
-            }
-            flow = Some(flow.map_or(printed.clone(), |before| before.or(printed)));
-        }
-        if !functions.certain {
-            scope.blur(&before);
-            flow = flow.map(|flow| flow.or(Flow::unknown()));
-        }
-        self.active.pop();
-        flow.unwrap_or_else(Flow::unknown)
-    }
-
-    #[cfg(not(feature = "parse"))]
-    fn call_function(
-        &mut self,
-        _index: usize,
-        _name: &str,
-        _argv: &[Word],
-        _source: Range<usize>,
-        _scope: &mut Scope,
-        _place: &Place,
-    ) -> Flow {
-        Flow::unknown()
     }
 }
 

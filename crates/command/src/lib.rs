@@ -2,61 +2,47 @@
 //!
 //! The crate is pure: it looks at no file and no environment. Without the `parse` feature it
 //! understands argument vectors only, which is all that a shim or the exec guard needs.
+#![cfg_attr(
+    not(feature = "parse"),
+    allow(dead_code, reason = "the state that only shell text fills stays empty")
+)]
 
 pub mod analyse;
 pub mod args;
 mod builtins;
+pub mod cached;
 pub mod codec;
 mod condition;
 pub mod effect;
 mod effects;
 pub mod environment;
 mod escape;
+mod findings;
 mod finds;
 mod flow;
 mod invoke;
 pub mod line;
 pub mod model;
 pub mod names;
-pub mod options;
+pub mod packed;
 mod scope;
 mod script;
+#[cfg(feature = "parse")]
+mod shell_text;
+#[cfg(not(feature = "parse"))]
+#[path = "argv_only.rs"]
+mod shell_text;
 mod sniff;
 mod verbs;
 pub mod word;
 
-#[cfg(feature = "parse")]
-mod braces;
-#[cfg(feature = "parse")]
-mod check;
-#[cfg(feature = "parse")]
-mod expand;
-#[cfg(feature = "parse")]
-mod extent;
-#[cfg(feature = "parse")]
-mod flat;
-#[cfg(feature = "parse")]
-mod grammar;
-#[cfg(feature = "parse")]
-mod lexer;
-#[cfg(feature = "parse")]
-mod parameter;
-#[cfg(feature = "parse")]
-mod survey;
-#[cfg(feature = "parse")]
-mod syntax;
-#[cfg(feature = "parse")]
-mod walk;
-
-#[cfg(feature = "parse")]
-pub use analyse::analyse;
 pub use analyse::{Context, Limits, analyse_argv};
 pub use args::{Args, Operand, OptionUse};
 pub use effect::{Action, Effect, Object, Source};
 pub use environment::harmless_assignment;
-#[cfg(feature = "parse")]
-pub use extent::{Extent, first_command};
 pub use line::{Assignment, Cwd, Invocation, Line, Redirect, RedirectKind, Stage};
 pub use model::{Models, Tool};
 pub use names::{is_builtin, is_keyword};
+#[cfg(feature = "parse")]
+pub use shell_text::{Extent, analyse, first_command};
 pub use word::{Piece, Word};

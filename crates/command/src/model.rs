@@ -3,14 +3,12 @@
 //! A model is data. It comes from `policies/tools/*.yaml`, is compiled with the policy, and is
 //! decoded one tool at a time, so that a start-up pays only for the tools of its own line.
 
-use std::borrow::Cow;
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::rc::Rc;
+use std::sync::OnceLock;
 
-use crate::codec;
 use crate::effect::{Action, Source};
-use crate::options::Options;
+use crate::packed::Packed;
 
 /// The classes of things that are neither file nor host (`Object::Resource`), with what they stand for.
 pub const RESOURCES: [(&str, &str); 22] = [
@@ -61,60 +59,6 @@ pub trait Models {
     }
 }
 
-/// Keeps every model that was asked for, for callers that analyse many lines.
-pub struct Cached<M> {
-    models: M,
-    known: RefCell<BTreeMap<Vec<u8>, Known>>,
-}
-
-/// A model that was asked for before.
-struct Known {
-    tool: Option<Rc<Tool>>,
-    /// Its subcommands are decoded too.
-    unpacked: bool,
-}
-
-/// Most names that are kept: lines can name any number of programs that do not exist.
-const MAX_CACHED: usize = 4096;
-
-impl<M: Models> Cached<M> {
-    /// A cache before these models.
-    pub fn new(models: M) -> Self {
-        Self {
-            models,
-            known: RefCell::new(BTreeMap::new()),
-        }
-    }
-}
-
-impl<M: Models> Models for Cached<M> {
-    fn tool(&self, name: &[u8]) -> Option<Tool> {
-        self.models.tool(name)
-    }
-
-    fn shared(&self, name: &[u8]) -> Option<Rc<Tool>> {
-        let mut known = self.known.borrow_mut();
-        if let Some(known) = known.get_mut(name) {
-            // What is asked for twice will be asked for often: its subcommands are decoded for good.
-            if !known.unpacked {
-                known.unpacked = true;
-                let whole = known.tool.as_deref().and_then(codec::unpack);
-                known.tool = whole.map(Rc::new).or(known.tool.take());
-            }
-            return known.tool.clone();
-        }
-        let tool = self.models.shared(name);
-        if known.len() < MAX_CACHED {
-            let known_now = Known {
-                tool: tool.clone(),
-                unpacked: false,
-            };
-            known.insert(name.to_vec(), known_now);
-        }
-        tool
-    }
-}
-
 /// No models at all: every word is an operand without meaning.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoModels;
@@ -157,9 +101,11 @@ pub struct Tool {
     pub subcommands: Vec<Tool>,
     /// Options of the parent may also stand after the subcommand (`git` no, `kubectl` yes).
     pub inherit: bool,
+    /// Programs that it starts by itself as part of what it was asked to do.
+    pub own_work: Vec<String>,
     /// Subcommands that are still in compiled form: `codec::decode` leaves them so, as a call uses
     /// one of many. [`Tool::find_subcommand`] looks here too.
-    pub packed: codec::Packed,
+    pub packed: Packed,
 }
 
 impl Tool {
@@ -171,15 +117,6 @@ impl Tool {
     /// Whether it has subcommands at all.
     pub fn has_subcommands(&self) -> bool {
         !self.subcommands.is_empty() || !self.packed.is_empty()
-    }
-
-    /// As [`Tool::subcommand`], among those in compiled form too.
-    pub fn find_subcommand<'a>(&'a self, word: &'a [u8]) -> Option<(Cow<'a, Tool>, Cow<'a, [u8]>)> {
-        match self.subcommand(word) {
-            Some((tool, name)) => Some((Cow::Borrowed(tool), Cow::Borrowed(name))),
-            None => codec::find_packed(&self.packed, word)
-                .map(|(tool, name)| (Cow::Owned(tool), Cow::Owned(name))),
-        }
     }
 
     /// The subcommand that a word names, with its canonical name. An exact name is tried first,
@@ -249,6 +186,90 @@ impl Style {
     /// Whether long names stand behind one dash.
     pub fn is_single_dash(self) -> bool {
         matches!(self, Style::SingleDash | Style::Expression)
+    }
+}
+
+/// A list of options, in compiled form until one is looked for: most words are none.
+#[derive(Clone)]
+pub struct Options {
+    list: OnceLock<Vec<Opt>>,
+    packed: Packed,
+    decode: fn(&[u8]) -> Option<Vec<Opt>>,
+    undashed: bool,
+}
+
+impl Options {
+    /// Options in compiled form; `undashed` as [`Options::undashed`] says it of them.
+    pub(crate) fn packed(
+        packed: Packed,
+        decode: fn(&[u8]) -> Option<Vec<Opt>>,
+        undashed: bool,
+    ) -> Self {
+        Self {
+            list: OnceLock::new(),
+            packed,
+            decode,
+            undashed,
+        }
+    }
+
+    /// Whether a spelling without a dash is among them, so that any word may be an option.
+    pub fn undashed(&self) -> bool {
+        self.undashed
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Vec::new().into()
+    }
+}
+
+impl From<Vec<Opt>> for Options {
+    fn from(list: Vec<Opt>) -> Self {
+        let undashed = list
+            .iter()
+            .flat_map(|option| &option.names)
+            .any(|name| !name.starts_with('-'));
+        Self {
+            list: list.into(),
+            packed: Packed::default(),
+            decode: |_| None,
+            undashed,
+        }
+    }
+}
+
+impl Deref for Options {
+    type Target = [Opt];
+
+    fn deref(&self) -> &[Opt] {
+        // A checksum has vouched for these bytes: what cannot be read was never written.
+        self.list
+            .get_or_init(|| (self.decode)(&self.packed).unwrap_or_default())
+    }
+}
+
+impl<'a> IntoIterator for &'a Options {
+    type Item = &'a Opt;
+    type IntoIter = std::slice::Iter<'a, Opt>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl PartialEq for Options {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Options {}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
     }
 }
 

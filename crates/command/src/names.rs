@@ -108,6 +108,15 @@ pub(crate) fn keyword(name: &[u8]) -> Option<&'static [u8]> {
         .map(|index| KEYWORDS[index])
 }
 
+/// Whether a name is a function of the line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IsFunction {
+    No,
+    /// On some way through the line it is; on another the name means a builtin or a program.
+    Perhaps,
+    Certainly,
+}
+
 #[cfg(test)]
 mod tests {
     use super::{BUILTINS, KEYWORDS, is_builtin, is_keyword};

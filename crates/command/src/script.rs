@@ -1,7 +1,7 @@
 //! Small languages inside arguments that can start programs or touch files: sed, awk, editors.
 
 use crate::effect::{Action, Effect, Object, Source};
-use crate::invoke::{Findings, Nested};
+use crate::findings::{Findings, Nested};
 use crate::word::Word;
 
 /// A `sed` script: `e` runs, `w` and `W` write, `r` and `R` read.
@@ -376,7 +376,7 @@ pub(crate) fn client_escapes(word: &Word, findings: &mut Findings) {
 mod tests {
     use super::{awk, client_escapes, editor, sed};
     use crate::effect::Object;
-    use crate::invoke::{Findings, Nested};
+    use crate::findings::{Findings, Nested};
     use crate::word::Word;
 
     fn found(read: fn(&Word, &mut Findings), text: &str) -> Vec<String> {

@@ -38,6 +38,12 @@ fn understood_lines() {
             ],
         ),
         ("! ls", &["ls"]),
+        ("[ $x = 3 ] && rm a", &["[ ?{$x}… = 3 ]", "rm a; delete a"]),
+        (
+            "[ \\( a != \"$(rm b)\" \\) -o c \\< d ]",
+            &["[ ( a != ?{$(rm b)} ) -o c < d ]", "rm b; delete b"],
+        ),
+        ("[[ ! -e a || ! -d b ]]; rm c", &["rm c; delete c"]),
         ("time -p rm x", &["rm x; delete x"]),
         ("ls | time rm x", &["ls", "rm x; delete x"]),
         (

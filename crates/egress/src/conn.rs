@@ -1,21 +1,19 @@
 //! One connection through the gate, from its first byte to its last.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use substrate_policy::budget::{Budget, Grant};
-use substrate_sys::inet::{self, Kind};
+use substrate_sys::inet;
 
-use super::dial::Dial;
-use super::engine::Engine;
-use super::flow::{Flow, Side, Turn};
-use super::gate::Shared;
+use super::config::Shared;
+use super::dial::{Dial, Origin};
+use super::flow::{Flow, Pipes, Side, Turn};
 use super::http::{self, Authority, Requests};
 use super::record::Reason;
-use super::rules::{Target, normalise};
-use super::slab::Key;
+use super::rules::{Rules, Target, normalise};
 use super::tls::{self, Progress};
 
 /// A client that says nothing for this long, on an entry without a port, is let go.
@@ -24,29 +22,6 @@ const SILENCE: Duration = Duration::from_secs(60);
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How often a connection without budget is looked at until what is paid for has arrived.
 const ARRIVAL: Duration = Duration::from_millis(20);
-
-/// Who opened the connection.
-#[derive(Debug)]
-pub enum Origin {
-    /// A program of the world.
-    World {
-        /// Where it wants to go.
-        target: Target,
-        /// The port there.
-        port: u16,
-        /// Its own address, in the world.
-        from: SocketAddr,
-        /// What it dialled, in the world.
-        to: SocketAddr,
-        /// It would have been refused.
-        observed: bool,
-    },
-    /// A program of the host, through a published port.
-    Published {
-        /// The port.
-        port: u16,
-    },
-}
 
 /// What is known about the client's protocol.
 #[derive(Debug)]
@@ -99,13 +74,29 @@ pub struct Conn {
 }
 
 /// What a look at a connection led to.
-enum Next {
+pub enum Next {
+    /// Nothing to do before the next event.
     Wait,
+    /// More to do, after others.
     Again,
+    /// It is over.
     Finished,
+    /// It is over, and both sides are told so abruptly.
     Abort,
+    /// This speaks against it.
     Refuse(Reason),
+    /// The budget is used up.
     Exhausted,
+}
+
+/// What becomes of a connection that is refused.
+pub enum Ending {
+    /// It is closed at once.
+    Close,
+    /// The client is told first.
+    Farewell,
+    /// What was paid for arrives first.
+    Cut,
 }
 
 impl Conn {
@@ -171,8 +162,48 @@ impl Conn {
         !matches!(self.check, Check::Undecided)
     }
 
+    /// Whether it waits because bytes pass too fast.
+    pub fn is_slowed(&self) -> bool {
+        self.later.is_some() && self.cut.is_none()
+    }
+
+    /// Whether its requests can be put to a forwarding proxy; `None` until its first bytes tell.
+    pub fn forwards(&self) -> Option<bool> {
+        match (&self.check, &self.origin) {
+            (Check::Undecided, Origin::World { port: 80, .. }) => None,
+            (Check::Http(_), Origin::World { port: 80, .. }) => Some(true),
+            _ => Some(false),
+        }
+    }
+
+    /// Begins to end: tells the client why in its own protocol, if it can be told.
+    pub fn refuse(&mut self, reason: &Reason, text: &str, now: Duration) -> Ending {
+        let ending = self.farewell.is_some() || self.cut.is_some();
+        if *reason == Reason::Budget && !ending {
+            self.cut = Some(now + FAREWELL);
+            return Ending::Cut;
+        }
+        let message = match &self.check {
+            _ if ending || !self.down.is_empty() => Vec::new(),
+            Check::Http(_) => http::refusal(text),
+            Check::Tls(..) => tls::ALERT.to_vec(),
+            Check::Nothing | Check::Undecided => Vec::new(),
+        };
+        if message.is_empty() {
+            return Ending::Close;
+        }
+        self.down.queue(&message);
+        self.farewell = Some(now + FAREWELL);
+        Ending::Farewell
+    }
+
+    /// Bytes taken from the client to look at, which will never pass.
+    pub fn take_withheld(&mut self) -> usize {
+        std::mem::take(&mut self.withheld)
+    }
+
     /// The next moment at which time alone changes something.
-    fn next_timer(&self) -> Option<Duration> {
+    pub fn next_timer(&self) -> Option<Duration> {
         let dial = self.dial.as_ref().and_then(Dial::next_timer);
         let silent = self.silent_until.filter(|_| !self.is_decided());
         [dial, silent, self.later, self.farewell]
@@ -182,172 +213,23 @@ impl Conn {
     }
 }
 
-impl Engine {
-    /// Does whatever can be done for a connection now.
-    pub(super) fn advance(&mut self, key: Key, now: Duration) {
-        self.advance_dial(key, now);
-        let Engine {
-            conns,
-            pipes,
-            config,
-            rules,
-            buffer,
-            ..
-        } = self;
-        let Some(conn) = conns.get_mut(key) else {
-            return;
-        };
-        let free = rules.observe || matches!(conn.origin, Origin::Published { .. });
-        let mut at = At {
-            pipes,
-            budget: (!free).then_some(&*config.budget),
-            rules,
-            buffer,
-            now,
-        };
-        let undecided = !conn.is_decided();
-        let next = conn.step(&mut at);
-        // A proxy may wait to be told what kind of client this is.
-        let decided = undecided && conn.is_decided() && conn.dial.is_some();
-        let passed = conn.settle(&self.shared);
-        let timer = conn.next_timer();
-        let waits = conn.later.is_some() && conn.cut.is_none();
-        if self.rules.observe {
-            self.count_observed(key, passed, now);
-        }
-        match next {
-            Next::Wait => {
-                if waits && let Some(rate) = self.config.budget.rate() {
-                    self.shared.ledger().rate_limited(rate);
-                }
-                self.schedule(key, timer);
-                if decided {
-                    self.enqueue(key);
-                }
-            }
-            Next::Again => self.enqueue(key),
-            Next::Finished => self.close(key, false),
-            Next::Abort => self.close(key, true),
-            Next::Refuse(reason) => self.refuse_conn(key, reason, now),
-            Next::Exhausted => {
-                let budget = &self.config.budget;
-                let (used, total) = (budget.used(), budget.total().unwrap_or(0));
-                self.shared.ledger().budget_exceeded(used, total);
-                self.refuse_conn(key, Reason::Budget, now);
-            }
-        }
-    }
-
-    /// In `observe` bytes pass unasked; what would have been too many is recorded.
-    fn count_observed(&mut self, key: Key, passed: u64, now: Duration) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        let Origin::World {
-            target,
-            port,
-            from,
-            to,
-            ..
-        } = &conn.origin
-        else {
-            return;
-        };
-        let (host, port, who) = (target.to_string(), *port, Some((Kind::Tcp, *from, *to)));
-        if self.config.budget.count(passed) {
-            self.record(&host, port, Reason::Budget, false, who, now);
-        }
-    }
-
-    /// Records why a connection is refused, tells the client in its own protocol, and ends it.
-    /// In `observe` it is only recorded, and goes on unchecked.
-    pub(super) fn refuse_conn(&mut self, key: Key, reason: Reason, now: Duration) {
-        let observe = self.rules.observe;
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        let Origin::World {
-            target,
-            port,
-            from,
-            to,
-            ..
-        } = &conn.origin
-        else {
-            return;
-        };
-        let (host, port, who) = (target.to_string(), *port, Some((Kind::Tcp, *from, *to)));
-        let text = format!("{host}:{port} refused: {reason}");
-        if !observe {
-            self.config
-                .budget
-                .give_back(std::mem::take(&mut conn.withheld));
-        }
-        let spent = reason == Reason::Budget;
-        let ending = conn.farewell.is_some() || conn.cut.is_some();
-        self.record(&host, port, reason, !observe, who, now);
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        if observe {
-            conn.stop_checking();
-            return self.enqueue(key);
-        }
-        if spent && !ending {
-            conn.cut = Some(now + FAREWELL);
-            return self.enqueue(key);
-        }
-        let message = match &conn.check {
-            _ if ending || !conn.down.is_empty() => Vec::new(),
-            Check::Http(_) => http::refusal(&text),
-            Check::Tls(..) => tls::ALERT.to_vec(),
-            Check::Nothing | Check::Undecided => Vec::new(),
-        };
-        if message.is_empty() {
-            return self.close(key, true);
-        }
-        conn.down.queue(&message);
-        conn.farewell = Some(now + FAREWELL);
-        self.drop_far(key);
-        self.enqueue(key);
-    }
-
-    /// Ends a connection; `abruptly` both sides get a reset instead of an end.
-    pub(super) fn close(&mut self, key: Key, abruptly: bool) {
-        self.drop_dial(key);
-        if abruptly && let Some(conn) = self.conns.get_mut(key) {
-            super::engine::reset(&conn.near.fd);
-            if let Some(far) = &conn.far {
-                super::engine::reset(&far.fd);
-            }
-        }
-        self.drop_far(key);
-        self.conns.remove(key);
-    }
-
-    /// Gives the far side up; a dialer goes back to where it came from.
-    fn drop_far(&mut self, key: Key) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        let Some(far) = conn.far.take() else { return };
-        if matches!(conn.origin, Origin::Published { .. }) {
-            self.return_dialer(far.fd);
-        }
-    }
-}
-
 /// What a step may use.
-struct At<'a> {
-    pipes: &'a mut super::flow::Pipes,
-    budget: Option<&'a Budget>,
-    rules: &'a super::rules::Rules,
-    buffer: &'a mut Vec<u8>,
-    now: Duration,
+pub struct At<'a> {
+    /// Pipes that are free.
+    pub pipes: &'a mut Pipes,
+    /// What may pass, where that is limited.
+    pub budget: Option<&'a Budget>,
+    /// The lists in force.
+    pub rules: &'a Rules,
+    /// Room to read into.
+    pub buffer: &'a mut Vec<u8>,
+    /// The time.
+    pub now: Duration,
 }
 
 impl Conn {
-    fn step(&mut self, at: &mut At<'_>) -> Next {
+    /// Does what can be done now.
+    pub fn step(&mut self, at: &mut At<'_>) -> Next {
         if let Some(until) = self.farewell {
             return self.say_farewell(until, at);
         }
@@ -446,7 +328,7 @@ impl Conn {
         }
     }
 
-    fn look(&mut self, bytes: &[u8], rules: &super::rules::Rules) -> Result<(), Reason> {
+    fn look(&mut self, bytes: &[u8], rules: &Rules) -> Result<(), Reason> {
         let Origin::World { target, port, .. } = &self.origin else {
             return Ok(());
         };
@@ -502,7 +384,7 @@ impl Conn {
     }
 
     /// Lets everything pass from here on, beginning with what was held back.
-    fn stop_checking(&mut self) {
+    pub fn stop_checking(&mut self) {
         self.check = Check::Nothing;
         let held = std::mem::take(&mut self.unchecked);
         self.withheld = 0;
@@ -555,12 +437,7 @@ impl Conn {
 }
 
 /// What speaks against a TLS server name on a connection to `target`.
-fn judge_name(
-    target: &Target,
-    port: u16,
-    name: Option<&[u8]>,
-    rules: &super::rules::Rules,
-) -> Option<Reason> {
+fn judge_name(target: &Target, port: u16, name: Option<&[u8]>, rules: &Rules) -> Option<Reason> {
     let shown = |name: &[u8]| Reason::ServerName(String::from_utf8_lossy(name).into_owned());
     match (target, name) {
         (Target::Name(_), None) => Some(Reason::NoServerName),
@@ -578,7 +455,7 @@ fn judge_host(
     target: &Target,
     port: u16,
     authority: Authority<'_>,
-    rules: &super::rules::Rules,
+    rules: &Rules,
 ) -> Option<Reason> {
     let said = String::from_utf8_lossy(authority.host).into_owned();
     let right_port = authority.port.is_none_or(|p| p == port);
@@ -596,7 +473,7 @@ fn judge_host(
 }
 
 /// A name must be the target itself; at a listed address, any name that is allowed by itself.
-fn says(target: &Target, port: u16, said: &str, rules: &super::rules::Rules) -> bool {
+fn says(target: &Target, port: u16, said: &str, rules: &Rules) -> bool {
     match target {
         Target::Name(name) => **name == *said,
         Target::Address(_) => rules
@@ -609,7 +486,6 @@ fn says(target: &Target, port: u16, said: &str, rules: &super::rules::Rules) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::Rules;
     use substrate_policy::terms::{HostPattern, HostRule, Mode, NetSpec};
 
     #[test]
@@ -619,6 +495,7 @@ mod tests {
             written: "a.test".into(),
             host,
             ports: None,
+            internal: false,
         }];
         let rules = Rules::new(
             &NetSpec {

@@ -10,16 +10,13 @@ use std::time::Duration;
 use substrate_sys::epoll;
 use substrate_sys::inet::{self, Flag, Kind};
 
-use super::conn::{Check, Origin};
-use super::engine::{Engine, SOCKET_EVENTS, tag};
-use super::flow::Side;
 use super::http::Forward;
 use super::proxy::Proxy;
 use super::record::Reason;
 use super::resolver::{Begun, Found};
 use super::rules::Target;
-use super::serve_dns::Waiter;
-use super::slab::Key;
+use super::services::{SOCKET_EVENTS, Services, Waiter, tag};
+use super::slab::{Key, Slab};
 use super::special;
 
 /// The head start of each address before the next one is tried as well (RFC 8305).
@@ -30,9 +27,54 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const OWN_ADDRESSES: Duration = Duration::from_secs(10);
 const MAX_PROXY_REPLY: usize = 16 * 1024;
 
+/// Who opened the connection.
+#[derive(Debug)]
+pub enum Origin {
+    /// A program of the world.
+    World {
+        /// Where it wants to go.
+        target: Target,
+        /// The port there.
+        port: u16,
+        /// Its own address, in the world.
+        from: SocketAddr,
+        /// What it dialled, in the world.
+        to: SocketAddr,
+        /// It would have been refused.
+        observed: bool,
+    },
+    /// A program of the host, through a published port.
+    Published {
+        /// The port.
+        port: u16,
+    },
+}
+
+/// How far a dial has come.
+#[derive(Debug)]
+pub enum Dialled {
+    /// It waits for something.
+    Going,
+    /// Here is the other side.
+    Connected(OwnedFd),
+    /// Nothing that may be reached was found.
+    Refused(Reason),
+    /// Nobody was reached, and why.
+    Unreachable(String),
+    /// The kernel refused something that has to work.
+    Broken,
+}
+
+impl Dialled {
+    fn unreachable(why: &str) -> Dialled {
+        Dialled::Unreachable(why.to_owned())
+    }
+}
+
 /// A dial under way.
 #[derive(Debug)]
 pub struct Dial {
+    conn: Key,
     addresses: VecDeque<SocketAddr>,
     attempts: Vec<Key>,
     next_at: Option<Duration>,
@@ -52,14 +94,16 @@ struct Handshake {
 
 /// A connect that has not finished.
 #[derive(Debug)]
-pub struct Attempt {
+struct Attempt {
     conn: Key,
     fd: OwnedFd,
 }
 
 impl Dial {
-    fn new(now: Duration) -> Dial {
+    /// One that has not begun, for this connection.
+    pub fn new(conn: Key, now: Duration) -> Dial {
         Dial {
+            conn,
             addresses: VecDeque::new(),
             attempts: Vec::new(),
             next_at: None,
@@ -91,75 +135,114 @@ impl Dial {
     }
 }
 
-impl Engine {
-    /// Begins to dial for a connection of the world.
-    pub(super) fn begin_dial(&mut self, key: Key, now: Duration) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
+/// What all dials of a gate share.
+#[derive(Debug)]
+pub struct Dialler {
+    attempts: Slab<Attempt>,
+    /// Sockets of the world with which its ports can be dialled, for each family.
+    dialers: [VecDeque<OwnedFd>; 2],
+    own_addresses: (Duration, Vec<IpAddr>),
+}
+
+impl Dialler {
+    /// With these sockets of the world.
+    pub fn new(dialers: Vec<OwnedFd>, services: &Services) -> Dialler {
+        let mut dialler = Dialler {
+            attempts: Slab::default(),
+            dialers: Default::default(),
+            own_addresses: (Duration::ZERO, Vec::new()),
         };
-        let Origin::World { target, port, .. } = &conn.origin else {
-            return;
+        for fd in dialers {
+            dialler.take_back(services, fd);
+        }
+        dialler
+    }
+
+    /// Whether a port of the world can be dialled now.
+    pub fn reaches_world(&self) -> bool {
+        !self.dialers[0].is_empty()
+    }
+
+    /// Begins to dial.
+    pub fn begin(
+        &mut self,
+        services: &mut Services,
+        dial: &mut Dial,
+        origin: &Origin,
+        now: Duration,
+    ) -> Dialled {
+        let (target, port) = match origin {
+            Origin::World { target, port, .. } => (target, *port),
+            Origin::Published { port } => {
+                let both = [
+                    IpAddr::V4(Ipv4Addr::LOCALHOST),
+                    IpAddr::V6(Ipv6Addr::LOCALHOST),
+                ];
+                dial.addresses = both.map(|ip| SocketAddr::new(ip, *port)).into();
+                return self.try_world(services, dial);
+            }
         };
-        let (target, port) = (target.clone(), *port);
-        let mut dial = Dial::new(now);
-        dial.proxy = match &target {
-            Target::Name(name) if self.config.resolve.iter().any(|(n, _)| **name == **n) => None,
-            target => self.config.proxies.choose(target, port).cloned(),
+        let (resolve, proxies) = (&services.config.resolve, &services.config.proxies);
+        dial.proxy = match target {
+            Target::Name(name) if resolve.iter().any(|(n, _)| **name == **n) => None,
+            target => proxies.choose(target, port).cloned(),
         };
-        let name = match (&dial.proxy, &target) {
-            (Some(proxy), _) => proxy.host.clone(),
-            (None, target) => target.to_string(),
+        let name = match &dial.proxy {
+            Some(proxy) => proxy.host.clone(),
+            None => target.to_string(),
         };
         dial.resolving = true;
-        conn.dial = Some(dial);
         let begun = match name.parse::<IpAddr>() {
             Ok(ip) => Begun::Ready(Found::Addresses {
                 list: vec![ip],
                 fixed: false,
             }),
-            Err(_) => self.resolver.look_up(&name, &self.epoll, now),
+            Err(_) => services.resolver.look_up(&name, &services.epoll, now),
         };
         match begun {
-            Begun::Ready(found) => self.dial_found(key, found, now),
-            Begun::Pending(job) => self.waiters.entry(job).or_default().push(Waiter::Dial(key)),
+            Begun::Ready(found) => self.found(services, dial, origin, found, now),
+            Begun::Pending(job) => {
+                let waiting = services.waiters.entry(job).or_default();
+                waiting.push(Waiter::Dial(dial.conn));
+                Dialled::Going
+            }
         }
     }
 
     /// The addresses are known: sort out those that must not be dialled.
-    pub(super) fn dial_found(&mut self, key: Key, found: Found, now: Duration) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        let (
-            Origin::World {
-                target,
-                port,
-                observed,
-                ..
-            },
-            Some(dial),
-        ) = (&conn.origin, &mut conn.dial)
+    pub fn found(
+        &mut self,
+        services: &mut Services,
+        dial: &mut Dial,
+        origin: &Origin,
+        found: Found,
+        now: Duration,
+    ) -> Dialled {
+        let Origin::World {
+            target,
+            port,
+            observed,
+            ..
+        } = origin
         else {
-            return;
+            return Dialled::Going;
         };
-        let (target, port, observed) = (target.clone(), *port, *observed);
         dial.resolving = false;
         let (list, fixed) = match found {
             Found::Addresses { list, fixed } => (list, fixed),
-            Found::NoName => return self.unreachable(key, "there is no such name"),
-            Found::Failed => return self.unreachable(key, "no resolver of the host answered"),
+            Found::NoName => return Dialled::unreachable("there is no such name"),
+            Found::Failed => return Dialled::unreachable("no resolver of the host answered"),
         };
         if let Some(proxy) = &dial.proxy {
             let port = proxy.port;
-            dial.addresses = interleave(list)
-                .map(|ip| SocketAddr::new(ip, port))
-                .collect();
-            return self.next_attempt(key, now);
+            let addresses = interleave(list).map(|ip| SocketAddr::new(ip, port));
+            dial.addresses = addresses.collect();
+            return self.next_attempt(services, dial, now);
         }
         let mut against = None;
         let mut good = Vec::new();
         for ip in list {
-            match self.judge_address(&target, ip, port, fixed, now) {
+            match self.judge_address(services, target, ip, *port, fixed, now) {
                 None => good.push(ip),
                 Some(reason) => against = against.or(Some((ip, reason))),
             }
@@ -167,42 +250,41 @@ impl Engine {
         if good.is_empty()
             && let Some((ip, reason)) = against
         {
-            if !self.rules.observe {
-                return self.refuse_conn(key, reason, now);
+            if !services.rules.observe {
+                return Dialled::Refused(reason);
             }
             if !observed {
-                self.record(&target.to_string(), port, reason, false, None, now);
+                services.record(&target.to_string(), *port, reason, false, None, now);
             }
             good.push(ip);
         }
-        let Some(dial) = self.conns.get_mut(key).and_then(|c| c.dial.as_mut()) else {
-            return;
-        };
-        dial.addresses = interleave(good)
-            .map(|ip| SocketAddr::new(ip, port))
-            .collect();
-        self.next_attempt(key, now);
+        let addresses = interleave(good).map(|ip| SocketAddr::new(ip, *port));
+        dial.addresses = addresses.collect();
+        self.next_attempt(services, dial, now)
     }
 
     /// What speaks against dialling this very address.
     fn judge_address(
         &mut self,
+        services: &Services,
         target: &Target,
         ip: IpAddr,
         port: u16,
         fixed: bool,
         now: Duration,
     ) -> Option<Reason> {
-        if let Some(denied) = self.rules.denies_address(ip, port) {
+        if let Some(denied) = services.rules.denies_address(ip, port) {
             return Some(denied);
         }
         let listed = fixed
             || matches!(target, Target::Name(name) if &**name == "localhost")
-            || self.rules.lists_address(ip, port);
+            || services.rules.lists_address(ip, port);
         if listed {
             return None;
         }
-        if let Some(kind) = special::kind(ip) {
+        if let Some(kind) = special::kind(ip)
+            && !(special::is_internal(kind) && services.rules.is_internal(target))
+        {
             return Some(Reason::SpecialAddress(ip, kind));
         }
         if self.own_addresses.1.is_empty() || self.own_addresses.0 + OWN_ADDRESSES < now {
@@ -213,17 +295,14 @@ impl Engine {
     }
 
     /// Starts the next connect that can be started.
-    fn next_attempt(&mut self, key: Key, now: Duration) {
+    fn next_attempt(&mut self, services: &Services, dial: &mut Dial, now: Duration) -> Dialled {
         loop {
-            let Some(dial) = self.conns.get_mut(key).and_then(|c| c.dial.as_mut()) else {
-                return;
-            };
             let Some(address) = dial.addresses.pop_front() else {
-                if dial.attempts.is_empty() && dial.handshake.is_none() {
-                    let error = dial.error.take().map(|e| e.to_string());
-                    self.unreachable(key, error.as_deref().unwrap_or("it has no address"));
+                if !dial.attempts.is_empty() || dial.handshake.is_some() {
+                    return Dialled::Going;
                 }
-                return;
+                let error = dial.error.take().map(|e| e.to_string());
+                return Dialled::unreachable(error.as_deref().unwrap_or("it has no address"));
             };
             dial.next_at = Some(now + HEAD_START);
             let begun = inet::socket(Kind::Tcp, address.is_ipv6()).and_then(|fd| {
@@ -232,258 +311,143 @@ impl Engine {
                 inet::connect(fd.as_fd(), &address)?;
                 Ok(fd)
             });
-            match begun.and_then(|fd| self.watch_attempt(key, fd)) {
-                Ok(()) => return,
-                Err(e) => {
-                    if let Some(dial) = self.conns.get_mut(key).and_then(|c| c.dial.as_mut()) {
-                        dial.error = Some(e);
-                    }
-                }
+            match begun.and_then(|fd| self.watch_attempt(services, dial, fd)) {
+                Ok(()) => return Dialled::Going,
+                Err(e) => dial.error = Some(e),
             }
         }
     }
 
-    fn watch_attempt(&mut self, key: Key, fd: OwnedFd) -> io::Result<()> {
-        let attempt = self.attempts.insert(Attempt { conn: key, fd });
+    fn watch_attempt(
+        &mut self,
+        services: &Services,
+        dial: &mut Dial,
+        fd: OwnedFd,
+    ) -> io::Result<()> {
+        let conn = dial.conn;
+        let attempt = self.attempts.insert(Attempt { conn, fd });
         let Some(stored) = self.attempts.get_mut(attempt) else {
             return Ok(());
         };
-        let token = attempt.token(tag::ATTEMPT);
-        let watched = self
-            .epoll
-            .add(stored.fd.as_fd(), token, epoll::WRITE | epoll::EDGE);
-        if let Err(e) = watched {
+        let (token, events) = (attempt.token(tag::ATTEMPT), epoll::WRITE | epoll::EDGE);
+        if let Err(e) = services.epoll.add(stored.fd.as_fd(), token, events) {
             self.attempts.remove(attempt);
             return Err(e);
         }
-        if let Some(dial) = self.conns.get_mut(key).and_then(|c| c.dial.as_mut()) {
-            dial.attempts.push(attempt);
-        }
+        dial.attempts.push(attempt);
         Ok(())
     }
 
+    /// The connection that a connect is for.
+    pub fn connection(&mut self, attempt: Key) -> Option<Key> {
+        self.attempts.get_mut(attempt).map(|attempt| attempt.conn)
+    }
+
     /// A connect succeeded or failed.
-    pub(super) fn on_attempt(&mut self, attempt: Key, now: Duration) {
-        let Some(Attempt { conn: key, fd }) = self.attempts.remove(attempt) else {
-            return;
-        };
-        let result =
-            inet::take_error(fd.as_fd()).and_then(|()| inet::peer_address(fd.as_fd()).map(|_| ()));
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        let published = matches!(conn.origin, Origin::Published { .. });
-        let Some(dial) = conn.dial.as_mut() else {
-            return;
+    pub fn attempted(
+        &mut self,
+        services: &Services,
+        dial: &mut Dial,
+        attempt: Key,
+        origin: &Origin,
+        now: Duration,
+    ) -> Dialled {
+        let Some(Attempt { fd, .. }) = self.attempts.remove(attempt) else {
+            return Dialled::Going;
         };
         dial.attempts.retain(|k| *k != attempt);
+        let result =
+            inet::take_error(fd.as_fd()).and_then(|()| inet::peer_address(fd.as_fd()).map(|_| ()));
         match result {
-            Err(e) if published => {
+            Err(e) if matches!(origin, Origin::Published { .. }) => {
                 dial.error = Some(e);
-                self.return_dialer(fd);
-                self.try_world(key);
+                self.take_back(services, fd);
+                self.try_world(services, dial)
             }
             Err(e) => {
                 dial.error = Some(e);
-                self.next_attempt(key, now);
+                self.next_attempt(services, dial, now)
             }
             Ok(()) => {
                 for other in std::mem::take(&mut dial.attempts) {
                     self.attempts.remove(other);
                 }
                 dial.addresses.clear();
-                if dial.proxy.is_some() {
-                    dial.handshake = Some(Handshake {
-                        fd,
-                        request: Vec::new(),
-                        sent: 0,
-                    });
-                } else {
-                    self.connected(key, fd);
+                if dial.proxy.is_none() {
+                    return dial.connected(services, fd);
                 }
+                dial.handshake = Some(Handshake {
+                    fd,
+                    request: Vec::new(),
+                    sent: 0,
+                });
+                Dialled::Going
             }
         }
-        self.enqueue(key);
     }
 
-    fn connected(&mut self, key: Key, fd: OwnedFd) {
-        // Still registered from the attempt or the handshake; the token must change.
-        if self
-            .epoll
-            .modify(fd.as_fd(), key.token(tag::FAR), SOCKET_EVENTS)
-            .is_err()
-        {
-            return self.close(key, true);
-        }
-        if let Some(conn) = self.conns.get_mut(key) {
-            conn.dial = None;
-            conn.far = Some(Side::new(fd));
-        }
-    }
-
-    /// Moves a dial on as far as time and the proxy let it.
-    pub(super) fn advance_dial(&mut self, key: Key, now: Duration) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        let Some(dial) = &mut conn.dial else { return };
+    /// Moves a dial on as far as time and the proxy let it. `forwards` says whether the client's
+    /// requests can be put to a proxy as they are, once that is known.
+    pub fn advance(
+        &mut self,
+        services: &Services,
+        dial: &mut Dial,
+        origin: &Origin,
+        forwards: Option<bool>,
+        now: Duration,
+    ) -> Dialled {
         if dial.deadline <= now {
-            return self.unreachable(key, "it did not answer in time");
+            return Dialled::unreachable("it did not answer in time");
         }
-        if dial.handshake.is_some() {
-            // Only the client's first bytes tell whether its requests can be forwarded.
-            let forwarding = match (&conn.check, &conn.origin) {
-                (Check::Undecided, Origin::World { port: 80, .. }) => return,
-                (Check::Http(_), Origin::World { port: 80, .. }) => true,
-                _ => false,
+        if let Some(hands) = dial.handshake.take() {
+            return match forwards {
+                None => {
+                    dial.handshake = Some(hands);
+                    Dialled::Going
+                }
+                Some(true) => dial.connected(services, hands.fd),
+                Some(false) => dial.shake_hands(services, origin, hands),
             };
-            return self.shake_hands(key, forwarding);
         }
         let due = dial.next_at.is_some_and(|at| at <= now);
-        if due && !dial.resolving && !dial.addresses.is_empty() {
-            self.next_attempt(key, now);
+        match due && !dial.resolving && !dial.addresses.is_empty() {
+            true => self.next_attempt(services, dial, now),
+            false => Dialled::Going,
         }
-    }
-
-    /// Asks the proxy for a tunnel and waits for its answer, taking not one byte more.
-    fn shake_hands(&mut self, key: Key, forwarding: bool) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        let (Some(dial), Origin::World { target, port, .. }) = (&mut conn.dial, &conn.origin)
-        else {
-            return;
-        };
-        let (Some(mut hands), Some(proxy)) = (dial.handshake.take(), &dial.proxy) else {
-            return;
-        };
-        if forwarding {
-            return self.connected(key, hands.fd);
-        }
-        if hands.request.is_empty() {
-            hands.request = proxy.connect_request(target, *port);
-            let token = key.token(tag::FAR);
-            if self
-                .epoll
-                .modify(hands.fd.as_fd(), token, SOCKET_EVENTS)
-                .is_err()
-            {
-                return self.close(key, true);
-            }
-        }
-        while hands.sent < hands.request.len() {
-            match inet::send(hands.fd.as_fd(), &hands.request[hands.sent..]) {
-                Ok(n) => hands.sent += n,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    dial.handshake = Some(hands);
-                    return;
-                }
-                Err(e) => return self.unreachable(key, &format!("the proxy: {e}")),
-            }
-        }
-        let mut reply = vec![0u8; MAX_PROXY_REPLY];
-        match inet::receive(hands.fd.as_fd(), &mut reply, true) {
-            Ok(n) => {
-                let end = reply[..n].windows(4).position(|w| w == b"\r\n\r\n");
-                match end {
-                    Some(end) => {
-                        let status = reply[..end].get(9..12).unwrap_or(b"???");
-                        if status != b"200" {
-                            let status = String::from_utf8_lossy(status).into_owned();
-                            return self.unreachable(key, &format!("the proxy said {status}"));
-                        }
-                        let _ = inet::receive(hands.fd.as_fd(), &mut reply[..end + 4], false);
-                        self.connected(key, hands.fd);
-                    }
-                    None if n == 0 || n == MAX_PROXY_REPLY => {
-                        self.unreachable(key, "the proxy's answer makes no sense");
-                    }
-                    None => dial.handshake = Some(hands),
-                }
-            }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => dial.handshake = Some(hands),
-            Err(e) => self.unreachable(key, &format!("the proxy: {e}")),
-        }
-    }
-
-    /// Gives a connection up that cannot be made.
-    fn unreachable(&mut self, key: Key, why: &str) {
-        if let Some(conn) = self.conns.get_mut(key) {
-            // A published port where nothing listens yet is for its client to notice.
-            if let Origin::World { target, port, .. } = &conn.origin {
-                // The number of the error is of no use to a person.
-                let why = why.split(" (os error").next().unwrap_or(why);
-                let text = format!("{target}:{port}: {why}");
-                self.shared.ledger().unreachable(text);
-                if !self.rules.observe {
-                    // Taken to look at, and never passed.
-                    self.config.budget.give_back(conn.up.moved as usize);
-                }
-            }
-        }
-        self.close(key, true);
     }
 
     /// Forgets a dial; a dialer of the world goes back to where it came from.
-    pub(super) fn drop_dial(&mut self, key: Key) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        let published = matches!(conn.origin, Origin::Published { .. });
-        let Some(dial) = conn.dial.take() else { return };
+    pub fn forget(&mut self, services: &Services, dial: Dial, origin: &Origin) {
         for attempt in dial.attempts {
             if let Some(attempt) = self.attempts.remove(attempt)
-                && published
+                && matches!(origin, Origin::Published { .. })
             {
-                self.return_dialer(attempt.fd);
+                self.take_back(services, attempt.fd);
             }
         }
     }
 
     /// Dials a port of the world itself, with one of the sockets that were made inside.
-    pub(super) fn dial_world(&mut self, key: Key, port: u16, now: Duration) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        let mut dial = Dial::new(now);
-        let both = [
-            IpAddr::V4(Ipv4Addr::LOCALHOST),
-            IpAddr::V6(Ipv6Addr::LOCALHOST),
-        ];
-        dial.addresses = both.map(|ip| SocketAddr::new(ip, port)).into();
-        conn.dial = Some(dial);
-        self.try_world(key);
-    }
-
-    fn try_world(&mut self, key: Key) {
-        loop {
-            let Some(dial) = self.conns.get_mut(key).and_then(|c| c.dial.as_mut()) else {
-                return;
-            };
-            let Some(address) = dial.addresses.pop_front() else {
-                let error = dial.error.take().map(|e| e.to_string());
-                return self.unreachable(key, error.as_deref().unwrap_or("no dialer is free"));
-            };
+    fn try_world(&mut self, services: &Services, dial: &mut Dial) -> Dialled {
+        while let Some(address) = dial.addresses.pop_front() {
+            let family = usize::from(address.is_ipv6());
             // A socket whose last port still lingers at that address cannot connect there yet;
             // another one has another port.
-            for _ in 0..self.dialers(address.is_ipv6()).len() {
-                let Some(fd) = self.dialers(address.is_ipv6()).pop_front() else {
+            for _ in 0..self.dialers[family].len() {
+                let Some(fd) = self.dialers[family].pop_front() else {
                     break;
                 };
-                let begun = inet::connect(fd.as_fd(), &address);
-                match begun {
+                match inet::connect(fd.as_fd(), &address) {
                     Ok(_) => {
-                        if let Err(e) = self.watch_attempt(key, fd) {
-                            self.unreachable(key, &e.to_string());
-                        }
-                        return;
+                        return match self.watch_attempt(services, dial, fd) {
+                            Ok(()) => Dialled::Going,
+                            Err(e) => Dialled::unreachable(&e.to_string()),
+                        };
                     }
                     Err(e) => {
                         let again = e.kind() == io::ErrorKind::AddrNotAvailable;
-                        self.return_dialer(fd);
-                        if let Some(dial) = self.conns.get_mut(key).and_then(|c| c.dial.as_mut()) {
-                            dial.error = Some(e);
-                        }
+                        self.take_back(services, fd);
+                        dial.error = Some(e);
                         if !again {
                             break;
                         }
@@ -491,23 +455,88 @@ impl Engine {
                 }
             }
         }
-    }
-
-    fn dialers(&mut self, v6: bool) -> &mut VecDeque<OwnedFd> {
-        if v6 {
-            &mut self.dialers6
-        } else {
-            &mut self.dialers4
-        }
+        let error = dial.error.take().map(|e| e.to_string());
+        Dialled::unreachable(error.as_deref().unwrap_or("no dialer is free"))
     }
 
     /// Puts a dialer back, unconnected.
-    pub(super) fn return_dialer(&mut self, fd: OwnedFd) {
-        let _ = self.epoll.remove(fd.as_fd());
+    pub fn take_back(&mut self, services: &Services, fd: OwnedFd) {
+        let _ = services.epoll.remove(fd.as_fd());
         let _ = inet::disconnect(fd.as_fd());
         let _ = inet::take_error(fd.as_fd());
         let v6 = inet::local_address(fd.as_fd()).is_ok_and(|a| a.is_ipv6());
-        self.dialers(v6).push_back(fd);
+        self.dialers[usize::from(v6)].push_back(fd);
+    }
+}
+
+impl Dial {
+    fn connected(&self, services: &Services, fd: OwnedFd) -> Dialled {
+        // Still registered from the attempt or the handshake; the token must change.
+        let token = self.conn.token(tag::FAR);
+        match services.epoll.modify(fd.as_fd(), token, SOCKET_EVENTS) {
+            Ok(()) => Dialled::Connected(fd),
+            Err(_) => Dialled::Broken,
+        }
+    }
+
+    /// Asks the proxy for a tunnel and waits for its answer, taking not one byte more.
+    fn shake_hands(
+        &mut self,
+        services: &Services,
+        origin: &Origin,
+        mut hands: Handshake,
+    ) -> Dialled {
+        let (Some(proxy), Origin::World { target, port, .. }) = (&self.proxy, origin) else {
+            return Dialled::Going;
+        };
+        if hands.request.is_empty() {
+            hands.request = proxy.connect_request(target, *port);
+            let token = self.conn.token(tag::FAR);
+            let watched = services
+                .epoll
+                .modify(hands.fd.as_fd(), token, SOCKET_EVENTS);
+            if watched.is_err() {
+                return Dialled::Broken;
+            }
+        }
+        let answered = hands.say().and_then(|()| hands.hear());
+        match answered {
+            Ok(None) => self.connected(services, hands.fd),
+            Ok(Some(why)) => Dialled::Unreachable(why),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                self.handshake = Some(hands);
+                Dialled::Going
+            }
+            Err(e) => Dialled::Unreachable(format!("the proxy: {e}")),
+        }
+    }
+}
+
+impl Handshake {
+    fn say(&mut self) -> io::Result<()> {
+        while self.sent < self.request.len() {
+            self.sent += inet::send(self.fd.as_fd(), &self.request[self.sent..])?;
+        }
+        Ok(())
+    }
+
+    /// Takes a whole answer, and says what is wrong with it.
+    fn hear(&self) -> io::Result<Option<String>> {
+        let mut reply = vec![0u8; MAX_PROXY_REPLY];
+        let n = inet::receive(self.fd.as_fd(), &mut reply, true)?;
+        let Some(end) = reply[..n].windows(4).position(|w| w == b"\r\n\r\n") else {
+            return match n == 0 || n == MAX_PROXY_REPLY {
+                true => Ok(Some("the proxy's answer makes no sense".to_owned())),
+                false => Err(io::ErrorKind::WouldBlock.into()),
+            };
+        };
+        let status = reply[..end].get(9..12).unwrap_or(b"???");
+        if status != b"200" {
+            let status = String::from_utf8_lossy(status);
+            return Ok(Some(format!("the proxy said {status}")));
+        }
+        inet::receive(self.fd.as_fd(), &mut reply[..end + 4], false)?;
+        Ok(None)
     }
 }
 

@@ -12,7 +12,7 @@ use substrate_sys::{inet, splice};
 const CHUNK: usize = 1 << 20;
 /// Bytes of one direction before the others get their turn.
 const TURN: usize = 4 << 20;
-const PIPE_SIZE: i32 = 1 << 18;
+const PIPE_SIZE: usize = 1 << 18;
 /// Bytes copied at once where there is no pipe.
 const COPY: usize = 64 * 1024;
 /// Pipes kept for the next one who needs one.

@@ -5,93 +5,16 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
+use substrate_init::netplan::{NetFds, Role};
 use substrate_policy::budget::Budget;
 use substrate_policy::terms::{Mode, NetSpec};
 use substrate_sys::epoll::EventFd;
 
-use super::engine::Engine;
-use super::proxy::Proxies;
-use super::record::{Event, Ledger, NetReport};
-use super::resolver::HostFiles;
+use super::config::{DESCRIPTORS, GateConfig, Shared};
+use super::engine::{Engine, Sockets};
+use super::record::{Ledger, NetReport};
 use super::rules::Rules;
-use substrate_init::netplan::{NetFds, Role};
-
-/// The time since some moment, the same for all gates of a session; never runs backwards.
-pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
-
-/// Told of events as they happen, from the gate's thread.
-pub type Listener = Box<dyn FnMut(&Event) + Send>;
-
-/// Looks for other terms than before, from the gate's thread, now and then while it serves; must be
-/// quick.
-pub type Follow = Box<dyn FnMut() -> Option<NetSpec> + Send>;
-
-/// Everything the gate needs to know.
-pub struct GateConfig {
-    pub(super) rules: Rules,
-    pub(super) resolve: Vec<(String, std::net::IpAddr)>,
-    pub(super) refresh: Duration,
-    pub(super) publish: Vec<u16>,
-    /// Bytes that may pass; replace it to share one budget among the worlds of a session.
-    pub budget: Arc<Budget>,
-    /// The user's own proxies.
-    pub proxies: Proxies,
-    /// Where the host's resolver is configured.
-    pub host_files: HostFiles,
-    /// Who is told of events.
-    pub listener: Option<Listener>,
-    /// Who knows when the policy changes.
-    pub follow: Option<Follow>,
-    /// The clock that rates and timeouts go by.
-    pub clock: Clock,
-    /// Connections at one time; further ones wait to be accepted. `None`: what the limit of open
-    /// files allows.
-    pub max_connections: Option<usize>,
-}
-
-impl GateConfig {
-    /// The configuration for a policy's terms, with the host's own resolver and no proxy.
-    pub fn new(spec: &NetSpec, mode: Mode, publish: &[u16]) -> GateConfig {
-        GateConfig {
-            rules: Rules::new(spec, mode),
-            resolve: spec.resolve.clone(),
-            refresh: Duration::from_secs(spec.refresh_secs.max(1)),
-            publish: publish.to_vec(),
-            budget: Arc::new(Budget::new(spec.bytes_per_sec, spec.total_bytes)),
-            proxies: Proxies::default(),
-            host_files: HostFiles::default(),
-            listener: None,
-            follow: None,
-            clock: Arc::new(substrate_sys::clock::since_boot),
-            max_connections: None,
-        }
-    }
-}
-
-/// Descriptors that a gate wants; the hard limit may be lower.
-const DESCRIPTORS: u64 = 1 << 16;
-
-/// How many connections and pipes this process has descriptors for: three quarters of them go
-/// to connections, two each, and the rest to pipes.
-pub(super) fn affordable() -> (usize, usize) {
-    shares(substrate_sys::fdlimit::get().map_or(1024, |(soft, _)| soft))
-}
-
-/// How many connections of a world can be open at one time on this machine.
-pub fn most_connections() -> usize {
-    let limits = substrate_sys::fdlimit::get();
-    shares(limits.map_or(1024, |(soft, hard)| soft.max(hard.min(DESCRIPTORS)))).0
-}
-
-fn shares(soft: u64) -> (usize, usize) {
-    const OTHERS: u64 = 128;
-    let free = usize::try_from(soft.saturating_sub(OTHERS))
-        .unwrap_or(usize::MAX)
-        .min(1 << 16);
-    ((free / 8 * 3).max(16), (free / 8).max(4))
-}
 
 /// Why a gate could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -110,74 +33,44 @@ pub enum GateError {
 }
 
 /// The world's sockets, sorted.
-pub(super) struct Sockets {
-    pub udp: OwnedFd,
-    pub tcp: OwnedFd,
-    pub listeners: Vec<OwnedFd>,
-    pub diag: Option<OwnedFd>,
-    pub log: Option<OwnedFd>,
-    pub dialers: Vec<OwnedFd>,
-    pub published: Vec<(u16, OwnedFd)>,
-}
-
-impl Sockets {
-    fn sort(fds: NetFds, publish: &[u16]) -> Result<Sockets, GateError> {
-        let (mut udp, mut tcp, mut diag, mut log) = (None, None, None, None);
-        let (mut listeners, mut dialers) = (Vec::new(), Vec::new());
-        for (role, fd) in fds.sockets {
-            match role {
-                Role::DnsUdp => udp = Some(fd),
-                Role::DnsTcp => tcp = Some(fd),
-                Role::Listener => listeners.push(fd),
-                Role::Diag => diag = Some(fd),
-                Role::Log => log = Some(fd),
-                Role::Dialer => dialers.push(fd),
-            }
+fn sort(fds: NetFds, publish: &[u16]) -> Result<Sockets, GateError> {
+    let (mut udp, mut tcp, mut diag, mut log) = (None, None, None, None);
+    let (mut listeners, mut dialers) = (Vec::new(), Vec::new());
+    for (role, fd) in fds.sockets {
+        match role {
+            Role::DnsUdp => udp = Some(fd),
+            Role::DnsTcp => tcp = Some(fd),
+            Role::Listener => listeners.push(fd),
+            Role::Diag => diag = Some(fd),
+            Role::Log => log = Some(fd),
+            Role::Dialer => dialers.push(fd),
         }
-        let mut published = Vec::new();
-        for &port in publish {
-            let v4 = listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port))
-                .map_err(|e| GateError::Publish(port, e))?;
-            published.push((port, v4));
-            // A host without IPv6 is served by the other one.
-            if let Ok(v6) = listen(SocketAddr::new(Ipv6Addr::LOCALHOST.into(), port)) {
-                published.push((port, v6));
-            }
-        }
-        Ok(Sockets {
-            udp: udp.ok_or(GateError::Missing("stub resolver"))?,
-            tcp: tcp.ok_or(GateError::Missing("stub resolver over TCP"))?,
-            listeners,
-            diag,
-            log,
-            dialers,
-            published,
-        })
     }
+    let mut published = Vec::new();
+    for &port in publish {
+        let v4 = listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port))
+            .map_err(|e| GateError::Publish(port, e))?;
+        published.push((port, v4));
+        // A host without IPv6 is served by the other one.
+        if let Ok(v6) = listen(SocketAddr::new(Ipv6Addr::LOCALHOST.into(), port)) {
+            published.push((port, v6));
+        }
+    }
+    Ok(Sockets {
+        udp: udp.ok_or(GateError::Missing("stub resolver"))?,
+        tcp: tcp.ok_or(GateError::Missing("stub resolver over TCP"))?,
+        listeners,
+        diag,
+        log,
+        dialers,
+        published,
+    })
 }
 
 fn listen(address: SocketAddr) -> std::io::Result<OwnedFd> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     Ok(listener.into())
-}
-
-/// What the handle and the thread share.
-pub(super) struct Shared {
-    pub wake: EventFd,
-    pub stop: AtomicBool,
-    /// The world ends: what it sent last is passed on, nothing else.
-    pub drain: AtomicBool,
-    /// That was all; who has not sent it by now has no more than a moment.
-    pub ended: AtomicBool,
-    pub ledger: Mutex<Ledger>,
-    pub rules: Mutex<Option<Rules>>,
-}
-
-impl Shared {
-    pub fn ledger(&self) -> std::sync::MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A running gate. When it is dropped, or its thread dies, the world's network is dead: the
@@ -196,7 +89,7 @@ impl Gate {
         let _ = substrate_sys::fdlimit::raise(DESCRIPTORS);
         let redirected = fds.redirected;
         let budget = Arc::clone(&config.budget);
-        let sockets = Sockets::sort(fds, &config.publish)?;
+        let sockets = sort(fds, &config.publish)?;
         let shared = Arc::new(Shared {
             wake: EventFd::new().map_err(GateError::Start)?,
             stop: AtomicBool::new(false),

@@ -180,19 +180,28 @@ impl Requests {
         judge: &impl Fn(Authority<'_>) -> Option<Reason>,
     ) -> Result<(), Reason> {
         let held = std::mem::take(&mut self.held);
-        let text = held.strip_suffix(b"\r\n\r\n").unwrap_or(&held);
-        let (line, fields) = match find(text, b"\r\n") {
-            Some(at) => (&text[..at], &text[at + 2..]),
-            None => (text, &text[text.len()..]),
+        // No head has more fields than lines.
+        let mut fields = vec![httparse::EMPTY_HEADER; held.iter().filter(|b| **b == b'\n').count()];
+        let mut request = httparse::Request::new(&mut fields);
+        match request.parse(&held) {
+            Ok(httparse::Status::Complete(length)) if length == held.len() => {}
+            Ok(_) => return Err(MALFORMED_LINE),
+            Err(error) => return Err(malformed(error, &held)),
+        }
+        let (Some(method), Some(target)) = (request.method, request.path) else {
+            return Err(MALFORMED_LINE);
         };
-        let request = request_line(line)?;
-        let fields = read_fields(fields)?;
+        if method == "CONNECT" {
+            return Err(Reason::HttpRequest("asks for a tunnel (CONNECT)"));
+        }
+        let absolute = authority_of(target)?;
+        let fields = read_fields(request.headers)?;
         let host = fields.host.ok_or(Reason::HttpRequest("has no Host"))?;
         let authority = parse_authority(host).ok_or(Reason::HttpRequest("has a bad Host"))?;
         if let Some(against) = judge(authority) {
             return Err(against);
         }
-        if let Some(named) = request.authority {
+        if let Some(named) = absolute {
             let named = parse_authority(named).ok_or(Reason::HttpRequest("has a bad target"))?;
             if let Some(against) = judge(named) {
                 return Err(against);
@@ -200,7 +209,7 @@ impl Requests {
         }
         self.state = match (fields.length, fields.chunked) {
             (Some(_), true) => return Err(Reason::HttpRequest("has two lengths")),
-            (_, true) if request.old => {
+            (_, true) if request.version != Some(1) => {
                 return Err(Reason::HttpRequest("is chunked in HTTP/1.0"));
             }
             (_, true) => State::ChunkSize,
@@ -208,29 +217,40 @@ impl Requests {
             (Some(length), false) => State::Body(length),
         };
         match &self.forward {
-            Some(forward) if request.authority.is_none() => {
-                let path: &[u8] = if request.target == b"*" {
-                    b""
-                } else {
-                    request.target
-                };
-                let parts: [&[u8]; 6] = [
-                    request.method,
-                    b" ",
-                    forward.origin.as_bytes(),
-                    path,
-                    &line[request.method.len() + 1 + request.target.len()..],
-                    b"\r\n",
-                ];
-                out.extend(parts.concat());
-                if let Some(authorization) = &forward.authorization {
-                    out.extend(format!("Proxy-Authorization: {authorization}\r\n").into_bytes());
-                }
-                out.extend_from_slice(&held[line.len() + 2..]);
-            }
+            Some(forward) if absolute.is_none() => forward.rewrite(method, target, &held, out),
             _ => out.extend_from_slice(&held),
         }
         Ok(())
+    }
+}
+
+impl Forward {
+    /// A head as the proxy wants it.
+    fn rewrite(&self, method: &str, target: &str, head: &[u8], out: &mut Vec<u8>) {
+        let path = if target == "*" { "" } else { target };
+        out.extend(format!("{method} {}{path}", self.origin).into_bytes());
+        let rest = &head[method.len() + 1 + target.len()..];
+        let line = find(rest, b"\r\n").map_or(rest.len(), |at| at + 2);
+        out.extend_from_slice(&rest[..line]);
+        if let Some(authorization) = &self.authorization {
+            out.extend(format!("Proxy-Authorization: {authorization}\r\n").into_bytes());
+        }
+        out.extend_from_slice(&rest[line..]);
+    }
+}
+
+const MALFORMED_LINE: Reason = Reason::HttpRequest("has a malformed first line");
+
+/// What is wrong with a head that cannot be read.
+fn malformed(error: httparse::Error, head: &[u8]) -> Reason {
+    use httparse::Error::{HeaderName, HeaderValue, Version};
+    let line = &head[..find(head, b"\r\n").unwrap_or(head.len())];
+    match error {
+        Version if find(line, b" HTTP/2").is_some() => {
+            Reason::HttpRequest("is HTTP/2 in clear text")
+        }
+        HeaderName | HeaderValue => Reason::HttpRequest("has a malformed header"),
+        _ => MALFORMED_LINE,
     }
 }
 
@@ -245,58 +265,17 @@ fn pass(bytes: &mut &[u8], limit: u64, out: &mut Vec<u8>) -> u64 {
     n as u64
 }
 
-struct Line<'a> {
-    method: &'a [u8],
-    target: &'a [u8],
-    authority: Option<&'a [u8]>,
-    old: bool,
-}
-
-fn request_line(line: &[u8]) -> Result<Line<'_>, Reason> {
-    let bad = Reason::HttpRequest("has a malformed first line");
-    let mut words = line.split(|b| *b == b' ');
-    let (Some(method), Some(target), Some(version), None) =
-        (words.next(), words.next(), words.next(), words.next())
-    else {
-        return Err(bad);
-    };
-    let old = match version {
-        b"HTTP/1.1" => false,
-        b"HTTP/1.0" => true,
-        v if v.starts_with(b"HTTP/2") => {
-            return Err(Reason::HttpRequest("is HTTP/2 in clear text"));
-        }
-        _ => return Err(bad),
-    };
-    if method.is_empty() || !method.iter().all(|b| is_token(*b)) {
-        return Err(bad);
+/// The host that a target names itself; `None` for a path.
+fn authority_of(target: &str) -> Result<Option<&[u8]>, Reason> {
+    if target.starts_with('/') || target == "*" {
+        return Ok(None);
     }
-    if method == b"CONNECT" {
-        return Err(Reason::HttpRequest("asks for a tunnel (CONNECT)"));
+    let (scheme, rest) = target.split_at_checked(7).ok_or(MALFORMED_LINE)?;
+    if !scheme.eq_ignore_ascii_case("http://") {
+        return Err(MALFORMED_LINE);
     }
-    if target.is_empty()
-        || !target
-            .iter()
-            .all(|b| (0x21..0x7f).contains(b) || *b >= 0x80)
-    {
-        return Err(bad);
-    }
-    let authority = if target[0] == b'/' || target == b"*" {
-        None
-    } else {
-        let scheme = target
-            .get(..7)
-            .filter(|s| s.eq_ignore_ascii_case(b"http://"));
-        let rest = scheme.map(|_| &target[7..]).ok_or(bad)?;
-        let end = rest.iter().position(|b| matches!(b, b'/' | b'?' | b'#'));
-        Some(&rest[..end.unwrap_or(rest.len())])
-    };
-    Ok(Line {
-        method,
-        target,
-        authority,
-        old,
-    })
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    Ok(Some(&rest.as_bytes()[..end]))
 }
 
 #[derive(Default)]
@@ -306,25 +285,14 @@ struct Fields<'a> {
     chunked: bool,
 }
 
-fn read_fields(mut text: &[u8]) -> Result<Fields<'_>, Reason> {
+fn read_fields<'a>(fields: &[httparse::Header<'a>]) -> Result<Fields<'a>, Reason> {
     let mut found = Fields::default();
-    while !text.is_empty() {
-        let end = find(text, b"\r\n").unwrap_or(text.len());
-        let line = &text[..end];
-        text = text.get(end + 2..).unwrap_or(&[]);
-        let bad = Reason::HttpRequest("has a malformed header");
-        let colon = line.iter().position(|b| *b == b':').ok_or(bad.clone())?;
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        let visible = |b: &u8| *b == b'\t' || (*b >= 0x20 && *b != 0x7f);
-        // A folded line begins with a blank, which is no token.
-        if name.is_empty() || !name.iter().all(|b| is_token(*b)) || !value.iter().all(visible) {
-            return Err(bad);
-        }
-        if name.eq_ignore_ascii_case(b"host") {
+    for httparse::Header { name, value } in fields {
+        if name.eq_ignore_ascii_case("host") {
             if found.host.replace(value).is_some() {
                 return Err(Reason::HttpRequest("has two Hosts"));
             }
-        } else if name.eq_ignore_ascii_case(b"content-length") {
+        } else if name.eq_ignore_ascii_case("content-length") {
             let digits = std::str::from_utf8(value)
                 .ok()
                 .filter(|v| !v.is_empty() && v.len() < 20 && v.bytes().all(|b| b.is_ascii_digit()));
@@ -333,7 +301,7 @@ fn read_fields(mut text: &[u8]) -> Result<Fields<'_>, Reason> {
             if found.length.replace(length).is_some() {
                 return Err(Reason::HttpRequest("has two lengths"));
             }
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
             if found.chunked || !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(Reason::HttpRequest("has an unknown Transfer-Encoding"));
             }
@@ -370,10 +338,6 @@ pub fn parse_authority(text: &[u8]) -> Option<Authority<'_>> {
         None => return None,
     };
     (!host.is_empty()).then_some(Authority { host, port })
-}
-
-fn is_token(b: u8) -> bool {
-    b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
 }
 
 fn find(text: &[u8], what: &[u8]) -> Option<usize> {
@@ -420,7 +384,8 @@ mod tests {
             POST /y HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n\
             5;x=y\r\nhello\r\n0\r\nTrailer: z\r\n\r\n\
             GET http://a.test/z HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n\
-            OPTIONS * HTTP/1.0\r\nHost: a.test\r\n\r\n";
+            OPTIONS * HTTP/1.0\r\nHost: a.test\r\n\r\n\
+            GET /\xc3\xa9 HTTP/1.1\r\nHost:a.test\t \r\nX: \xff\r\nEmpty:\r\n\r\n";
         for step in [1, 2, 3, 7, 64, 4096] {
             let (out, result) = run(text, step);
             assert_eq!(result, Ok(()), "step {step}");
@@ -469,6 +434,10 @@ mod tests {
             b"GET / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: xchunked\r\n\r\n",
             b"GET / HTTP/1.0\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n",
             b"GET / HTTP/1.1\r\nHost: a.test\r\nX: a\0b\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost:\x0ca.test\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a.test\x0c\r\n\r\n",
+            b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: \x0c1\r\n\r\n",
+            b"GET /\xff HTTP/1.1\r\nHost: a.test\r\n\r\n",
         ];
         for head in heads {
             for step in [1, 4096] {

@@ -4,7 +4,9 @@
 //! address; nftables hand every TCP connection to a listener that was passed out to this
 //! process, which knows the name from the address, checks it, dials on the host and copies.
 
+mod config;
 mod conn;
+mod connections;
 mod dial;
 pub mod dns;
 mod engine;
@@ -12,25 +14,24 @@ mod flow;
 mod gate;
 pub mod gated;
 pub mod http;
-mod message;
 pub mod network;
-mod nft;
 mod packets;
 mod plan;
 pub mod pool;
 pub mod proxy;
 pub mod record;
 mod resolver;
-mod routes;
 pub mod rules;
 mod serve_dns;
+mod services;
 mod slab;
 pub mod special;
 mod stub;
 pub mod tls;
 mod who;
 
-pub use gate::{Clock, Follow, Gate, GateConfig, GateError, Listener, most_connections};
+pub use config::{Clock, Follow, GateConfig, Listener, most_connections};
+pub use gate::{Gate, GateError};
 pub use plan::{STUB, loopback_only};
 pub use proxy::Proxies;
 pub use record::{Event, NetReport, Program, Reason, Refusal};

@@ -24,17 +24,9 @@ pub fn read(datagram: &[u8]) -> Vec<Attempt> {
         if kind != LOG_PACKET {
             continue;
         }
-        let mut rest = body.get(4..).unwrap_or(&[]);
-        while let Some(&[a, b, c, d]) = rest.first_chunk() {
-            let length = usize::from(u16::from_ne_bytes([a, b]));
-            let Some(value) = rest.get(4..length) else {
-                break;
-            };
-            if u16::from_ne_bytes([c, d]) & 0x3fff == PAYLOAD {
-                found.extend(packet(value));
-            }
-            rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
-        }
+        let attributes = netlink::attributes(body.get(4..).unwrap_or(&[]));
+        let packets = attributes.filter(|(kind, _)| *kind == PAYLOAD);
+        found.extend(packets.filter_map(|(_, value)| packet(value)));
     }
     found
 }
@@ -80,7 +72,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn logged(packet: &[u8]) -> Vec<u8> {
-        let mut m = super::super::message::Messages::default();
+        let mut m = netlink::Messages::default();
         m.message(4 << 8, 0, &[2, 0, 0, 1])
             .string(10, "substrate-dropped-")
             .attribute(9, packet);

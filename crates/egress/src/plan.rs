@@ -6,8 +6,10 @@ use substrate_policy::terms::{HostPattern, Mode, NetSpec};
 use substrate_sys::inet::{Flag, Kind};
 use substrate_sys::netlink;
 
-use super::{nft, pool, routes};
 use substrate_init::netplan::{Action, NetPlan, Role, Step, When};
+use substrate_init::{nft, routes};
+
+use super::pool;
 
 /// Where the stub resolver listens; `resolv.conf` names it.
 pub const STUB: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 53);
@@ -244,7 +246,7 @@ fn request(what: &'static str, message: Vec<u8>) -> Step {
     )
 }
 
-fn channel(what: &'static str, protocol: i32, message: Vec<u8>, role: Role) -> Step {
+fn channel(what: &'static str, protocol: netlink::Protocol, message: Vec<u8>, role: Role) -> Step {
     let mut step = step(
         what,
         Action::Channel {

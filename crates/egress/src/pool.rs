@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use substrate_init::routes::contains;
+
 /// The network synthetic addresses come from; reserved for tests of equipment, so no real host.
 pub const V4: (IpAddr, u8) = (IpAddr::V4(Ipv4Addr::new(198, 18, 0, 0)), 15);
 /// Its IPv6 twin: the same number in the last 32 bits.
@@ -73,7 +75,7 @@ impl Pool {
 
     /// Whether an address is one that this pool gives out.
     pub fn covers(address: IpAddr) -> bool {
-        super::routes::contains(V4.0, V4.1, address) || super::routes::contains(V6.0, V6.1, address)
+        contains(V4.0, V4.1, address) || contains(V6.0, V6.1, address)
     }
 }
 

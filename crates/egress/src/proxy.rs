@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use substrate_text::base64;
 
-use super::routes::contains;
 use super::rules::Target;
+use substrate_init::routes::contains;
 
 /// Variables that name proxies. A world must not see them: the gate itself goes through them.
 pub const VARIABLES: &[&str] = &[

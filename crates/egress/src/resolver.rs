@@ -12,7 +12,7 @@ use std::time::Duration;
 use substrate_sys::epoll::{self, Epoll};
 use substrate_sys::inet::{self, Kind};
 
-use super::dns::{self, code, kind};
+use super::dns::{self, Rcode, Rtype};
 use super::slab::{Key, Slab};
 
 /// Where the host keeps its resolver's configuration.
@@ -94,7 +94,7 @@ struct Job {
     name: String,
     /// Fully qualified names to try, last first.
     candidates: Vec<String>,
-    kinds: Vec<u16>,
+    kinds: Vec<Rtype>,
     raw: Option<Vec<u8>>,
     waiting: Vec<Key>,
     addresses: Vec<IpAddr>,
@@ -199,13 +199,20 @@ impl Resolver {
         if !name.contains('.') {
             candidates.extend(conf.search.iter().rev().map(|s| format!("{name}.{s}")));
         }
-        let key = self.begin(name, candidates, &[kind::A, kind::AAAA], &conf, epoll, now);
+        let key = self.begin(
+            name,
+            candidates,
+            &[Rtype::A, Rtype::AAAA],
+            &conf,
+            epoll,
+            now,
+        );
         self.pending.insert(name.to_owned(), key);
         Begun::Pending(key)
     }
 
     /// Asks for other records, to be relayed as they are.
-    pub fn relay(&mut self, name: &str, kind: u16, epoll: &Epoll, now: Duration) -> Key {
+    pub fn relay(&mut self, name: &str, kind: Rtype, epoll: &Epoll, now: Duration) -> Key {
         let conf = Conf::parse(&read(&self.files.resolv_conf));
         self.begin(name, vec![name.to_owned()], &[kind], &conf, epoll, now)
     }
@@ -214,7 +221,7 @@ impl Resolver {
         &mut self,
         name: &str,
         mut candidates: Vec<String>,
-        kinds: &[u16],
+        kinds: &[Rtype],
         conf: &Conf,
         epoll: &Epoll,
         now: Duration,
@@ -245,12 +252,13 @@ impl Resolver {
             self.serial += 1;
             let mut hasher = self.random.build_hasher();
             hasher.write_u64(self.serial);
-            let id = hasher.finish() as u16;
+            let query = dns::write_query(hasher.finish() as u16, name, kind);
+            let tries = conf.attempts * conf.servers.len() as u32;
             let exchange = self.exchanges.insert(Exchange {
                 job,
-                query: dns::write_query(id, name, kind),
+                tries: query.as_ref().map_or(0, |_| tries),
+                query: query.unwrap_or_default(),
                 servers: conf.servers.clone(),
-                tries: conf.attempts * conf.servers.len() as u32,
                 timeout: conf.timeout,
                 deadline: now,
                 socket: None,
@@ -341,7 +349,7 @@ impl Resolver {
                     let response = dns::read_response(&buffer[..n]);
                     let again = match &response {
                         Some(r) if r.truncated => return self.retry_by_tcp(key, epoll, now),
-                        Some(r) => !matches!(r.rcode, code::OK | code::NO_NAME),
+                        Some(r) => !matches!(r.rcode, Rcode::NOERROR | Rcode::NXDOMAIN),
                         None => true,
                     };
                     if again && self.send(key, epoll, now) {
@@ -432,7 +440,7 @@ impl Resolver {
         let job = self.jobs.get_mut(job_key)?;
         job.waiting.retain(|k| *k != key);
         if let Some(response) = answer.as_deref().and_then(dns::read_response) {
-            job.said_no |= response.rcode == code::NO_NAME || response.records.is_empty();
+            job.said_no |= response.rcode == Rcode::NXDOMAIN || response.records.is_empty();
             for record in &response.records {
                 job.ttl = job.ttl.min(record.ttl);
                 job.addresses.extend(record.address);
@@ -648,7 +656,7 @@ mod tests {
     fn reply(query: &[u8], address: &str) -> Vec<u8> {
         let read = dns::read_query(query).unwrap();
         match (address.parse().unwrap(), read.kind) {
-            (IpAddr::V4(v4), kind::A) => read.answer(&[dns::Record::A(v4)]),
+            (IpAddr::V4(v4), Rtype::A) => read.answer(&[dns::Record::A(v4)]),
             _ => read.answer(&[]),
         }
     }
@@ -734,7 +742,7 @@ mod tests {
             Some(wrong)
         }));
         let broken = server(Box::new(|query| {
-            Some(dns::read_query(query).unwrap().fail(code::FAILURE, None))
+            Some(dns::read_query(query).unwrap().fail(Rcode::SERVFAIL, None))
         }));
         let good = server(Box::new(|query| Some(reply(query, "9.9.9.1"))));
         for first in [silent, forger, broken] {
@@ -750,7 +758,7 @@ mod tests {
             let read = dns::read_query(query).unwrap();
             Some(match read.name.as_slice() {
                 b"db.corp.test" => reply(query, "9.9.9.2"),
-                _ => read.fail(code::NO_NAME, None),
+                _ => read.fail(Rcode::NXDOMAIN, None),
             })
         }));
         let mut rig = Rig::new(&[good]);

@@ -106,6 +106,12 @@ impl Rules {
         self.allowed.iter().any(is)
     }
 
+    /// Whether settings of the user's own name this host, so that it may lie in an internal network.
+    pub fn is_internal(&self, target: &Target) -> bool {
+        let mut allowed = self.allowed.iter();
+        allowed.any(|rule| rule.internal && opens(&rule.host, target))
+    }
+
     /// Whether an address is listed as such for a port, which lifts the ban on special ones.
     pub fn lists_address(&self, address: IpAddr, port: u16) -> bool {
         let target = Target::Address(address);
@@ -255,6 +261,7 @@ mod tests {
             written: written.into(),
             host,
             ports,
+            internal: false,
         }
     }
 

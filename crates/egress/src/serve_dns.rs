@@ -1,19 +1,20 @@
 //! Serving the stub resolver over datagrams and streams.
 
+use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use substrate_sys::epoll;
 use substrate_sys::inet::{self, Kind};
 
-use super::dns::{self, Query, Unreadable, code};
-use super::engine::{Engine, tag};
+use super::dns::{self, Query, Rcode, Unreadable};
 use super::record::Reason;
 use super::resolver::{Begun, Found};
-use super::rules::Target;
-use super::slab::Key;
+use super::rules::{Target, normalise};
+use super::services::{Client, Ends, Services, Waiter, tag};
+use super::slab::{Key, Slab};
 use super::stub::{self, Decision};
 
 /// Query streams at one time; the oldest makes room for a new one.
@@ -22,47 +23,57 @@ const MAX_STREAMS: usize = 64;
 const MAX_WAITING: usize = 2048;
 const DATAGRAMS: usize = 256;
 
-/// Who asked a query.
-#[derive(Debug, Clone, Copy)]
-pub enum Client {
-    /// A datagram from there.
-    Datagram(SocketAddr),
-    /// A stream.
-    Stream(Key),
-}
-
-/// Who waits for the host's resolver.
-#[derive(Debug)]
-pub enum Waiter {
-    /// A connection that wants to be dialled.
-    Dial(Key),
-    /// A query that wants to be answered.
-    Query(Box<Query>, Client),
-}
-
 /// A stream of queries.
 #[derive(Debug)]
-pub struct DnsStream {
+struct Stream {
     fd: OwnedFd,
     peer: SocketAddr,
     input: Vec<u8>,
     output: Vec<u8>,
 }
 
-/// Who is at the other end of a query, as far as that can be told.
-type Who = Option<(Kind, SocketAddr, SocketAddr)>;
-
 /// The answer when the budget is used up.
 fn spent(query: &Query) -> Vec<u8> {
-    query.fail(code::FAILURE, Some(&Reason::Budget.to_string()))
+    query.fail(Rcode::SERVFAIL, Some(&Reason::Budget.to_string()))
 }
 
-impl Engine {
-    pub(super) fn on_dns(&mut self, now: Duration) {
+/// The stub resolver's sockets, and who speaks to them.
+#[derive(Debug)]
+pub struct DnsServer {
+    udp: UdpSocket,
+    tcp: OwnedFd,
+    streams: Slab<Stream>,
+    /// The streams, oldest first.
+    order: VecDeque<Key>,
+}
+
+impl DnsServer {
+    /// Serves these sockets of the world.
+    pub fn new(udp: OwnedFd, tcp: OwnedFd, services: &Services) -> io::Result<DnsServer> {
+        let whole = |tag: u8| u64::from(tag) << 56;
+        services
+            .epoll
+            .add(udp.as_fd(), whole(tag::DNS), epoll::READ)?;
+        services
+            .epoll
+            .add(tcp.as_fd(), whole(tag::DNS_LISTENER), epoll::READ)?;
+        Ok(DnsServer {
+            udp: UdpSocket::from(udp),
+            tcp,
+            streams: Slab::default(),
+            order: VecDeque::new(),
+        })
+    }
+
+    /// Answers the queries that came as datagrams.
+    pub fn on_datagrams(&mut self, services: &mut Services, now: Duration) {
         let mut buffer = [0u8; 4096];
         for _ in 0..DATAGRAMS {
             match self.udp.recv_from(&mut buffer) {
-                Ok((n, from)) => self.on_query(&buffer[..n], Client::Datagram(from), from, now),
+                Ok((n, from)) => {
+                    let client = Client::Datagram(from);
+                    self.on_query(services, &buffer[..n], client, from, now);
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 // An earlier answer could not be delivered; the error belongs to that one.
                 Err(_) => {}
@@ -70,30 +81,35 @@ impl Engine {
         }
     }
 
-    pub(super) fn on_dns_listener(&mut self) {
+    /// Takes in new streams.
+    pub fn on_listener(&mut self, services: &Services) {
         while let Ok(fd) = inet::accept(self.tcp.as_fd()) {
             let Ok(peer) = inet::peer_address(fd.as_fd()) else {
                 continue;
             };
             if self.streams.len() >= MAX_STREAMS
-                && let Some(oldest) = self.stream_keys.pop_front()
+                && let Some(oldest) = self.order.pop_front()
             {
                 self.streams.remove(oldest);
             }
-            let stream = DnsStream {
+            let stream = Stream {
                 fd,
                 peer,
                 input: Vec::new(),
                 output: Vec::new(),
             };
             let key = self.streams.insert(stream);
-            self.stream_keys.push_back(key);
+            self.order.push_back(key);
             let Some(stream) = self.streams.get_mut(key) else {
                 continue;
             };
             let token = key.token(tag::DNS_STREAM);
             let events = epoll::READ | epoll::WRITE | epoll::EDGE;
-            if self.epoll.add(stream.fd.as_fd(), token, events).is_err() {
+            if services
+                .epoll
+                .add(stream.fd.as_fd(), token, events)
+                .is_err()
+            {
                 self.drop_stream(key);
             }
         }
@@ -101,10 +117,11 @@ impl Engine {
 
     fn drop_stream(&mut self, key: Key) {
         self.streams.remove(key);
-        self.stream_keys.retain(|k| *k != key);
+        self.order.retain(|k| *k != key);
     }
 
-    pub(super) fn on_dns_stream(&mut self, key: Key, now: Duration) {
+    /// Reads from a stream, and writes what waits for it.
+    pub fn on_stream(&mut self, services: &mut Services, key: Key, now: Duration) {
         let mut buffer = [0u8; 4096];
         loop {
             let Some(stream) = self.streams.get_mut(key) else {
@@ -116,7 +133,7 @@ impl Engine {
                     stream.input.extend_from_slice(&buffer[..n]);
                     let peer = stream.peer;
                     while let Some(message) = self.next_message(key) {
-                        self.on_query(&message, Client::Stream(key), peer, now);
+                        self.on_query(services, &message, Client::Stream(key), peer, now);
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
@@ -160,7 +177,14 @@ impl Engine {
         }
     }
 
-    fn on_query(&mut self, bytes: &[u8], client: Client, from: SocketAddr, now: Duration) {
+    fn on_query(
+        &mut self,
+        services: &mut Services,
+        bytes: &[u8],
+        client: Client,
+        from: SocketAddr,
+        now: Duration,
+    ) {
         let query = match dns::read_query(bytes) {
             Ok(query) => query,
             Err(Unreadable::Ignore) => return,
@@ -171,80 +195,61 @@ impl Engine {
             Client::Stream(_) => Kind::Tcp,
         };
         let who = self.udp.local_addr().ok().map(|stub| (kind, from, stub));
-        match stub::decide(&query, &self.rules, &self.pool) {
+        let decision = stub::decide(&query, &services.rules, &services.pool);
+        if let Decision::Find { name, would } | Decision::Relay { name, would } = &decision
+            && let Some(reason) = would
+        {
+            services.record(name, 0, reason.clone(), false, who, now);
+        }
+        match decision {
             Decision::Reply(reply) => self.send_answer(client, Some(&query), reply),
             Decision::Refuse {
                 reply,
                 name,
                 reason,
             } => {
-                self.record(&name, 0, reason, true, who, now);
+                services.record(&name, 0, reason, true, who, now);
                 self.send_answer(client, Some(&query), reply);
             }
-            Decision::Find { name, would } => {
-                if let Some(reason) = would {
-                    self.record(&name, 0, reason, false, who, now);
-                }
-                if !self.rules.lists_name(&name) && !self.pay_for(&name, who, now) {
+            Decision::Find { name, .. } => {
+                if !services.rules.lists_name(&name) && !pay_for(services, &name, who, now) {
                     return self.send_answer(client, Some(&query), spent(&query));
                 }
-                let target = Target::Name(name.as_str().into());
-                let proxied = [80, 443]
-                    .iter()
-                    .any(|port| self.config.proxies.choose(&target, *port).is_some());
-                if proxied {
-                    return self.answer_found(&query, client, &name, now);
+                if is_proxied(services, &name) {
+                    return self.answer_found(services, &query, client, &name, now);
                 }
-                match self.resolver.look_up(&name, &self.epoll, now) {
-                    Begun::Ready(found) => self.answer_lookup(&query, client, &found, now),
-                    Begun::Pending(job) => self.wait_for(job, query, client),
+                match services.resolver.look_up(&name, &services.epoll, now) {
+                    Begun::Ready(found) => {
+                        self.answer_lookup(services, &query, client, &found, now)
+                    }
+                    Begun::Pending(job) => self.wait_for(services, job, query, client),
                 }
             }
-            Decision::Relay { name, would } => {
-                if let Some(reason) = would {
-                    self.record(&name, 0, reason, false, who, now);
-                }
-                if !self.pay_for(&name, who, now) {
+            Decision::Relay { name, .. } => {
+                if !pay_for(services, &name, who, now) {
                     return self.send_answer(client, Some(&query), spent(&query));
                 }
-                let job = self.resolver.relay(&name, query.kind, &self.epoll, now);
-                self.wait_for(job, query, client);
+                let job = services
+                    .resolver
+                    .relay(&name, query.kind, &services.epoll, now);
+                self.wait_for(services, job, query, client);
             }
         }
     }
 
-    /// Takes a name that is about to leave the machine from the budget: its labels can carry anything.
-    fn pay_for(&mut self, name: &str, who: Who, now: Duration) -> bool {
-        let (budget, bytes) = (&self.config.budget, name.len() as u64);
-        if self.rules.observe {
-            if budget.count(bytes) {
-                self.record(name, 0, Reason::Budget, false, who, now);
-            }
-            return true;
-        }
-        if budget.take_all(bytes) {
-            return true;
-        }
-        let (used, total) = (budget.used(), budget.total().unwrap_or(0));
-        self.shared.ledger().budget_exceeded(used, total);
-        self.record(name, 0, Reason::Budget, true, who, now);
-        false
-    }
-
-    fn wait_for(&mut self, job: Key, query: Query, client: Client) {
-        if self.waiters.values().map(Vec::len).sum::<usize>() >= MAX_WAITING {
-            let reply = query.fail(code::FAILURE, None);
+    fn wait_for(&mut self, services: &mut Services, job: Key, query: Query, client: Client) {
+        if services.waiters.values().map(Vec::len).sum::<usize>() >= MAX_WAITING {
+            let reply = query.fail(Rcode::SERVFAIL, None);
             return self.send_answer(client, Some(&query), reply);
         }
-        self.waiters
-            .entry(job)
-            .or_default()
-            .push(Waiter::Query(Box::new(query), client));
+        let waiter = Waiter::Query(Box::new(query), client);
+        services.waiters.entry(job).or_default().push(waiter);
     }
 
     /// Answers a query once the host has said whether the name exists.
-    pub(super) fn answer_lookup(
+    pub fn answer_lookup(
         &mut self,
+        services: &mut Services,
         query: &Query,
         client: Client,
         found: &Found,
@@ -252,31 +257,38 @@ impl Engine {
     ) {
         let reply = match found {
             Found::Addresses { .. } => {
-                let name = super::rules::normalise(&query.name).unwrap_or_default();
-                return self.answer_found(query, client, &name, now);
+                let name = normalise(&query.name).unwrap_or_default();
+                return self.answer_found(services, query, client, &name, now);
             }
-            Found::NoName => query.fail(code::NO_NAME, None),
-            Found::Failed => query.fail(code::FAILURE, None),
+            Found::NoName => query.fail(Rcode::NXDOMAIN, None),
+            Found::Failed => query.fail(Rcode::SERVFAIL, None),
         };
         self.send_answer(client, Some(query), reply);
     }
 
-    fn answer_found(&mut self, query: &Query, client: Client, name: &str, now: Duration) {
-        let reply = match stub::found(query, name, &mut self.pool) {
+    fn answer_found(
+        &mut self,
+        services: &mut Services,
+        query: &Query,
+        client: Client,
+        name: &str,
+        now: Duration,
+    ) {
+        let reply = match stub::found(query, name, &mut services.pool) {
             Some(reply) => reply,
             None => {
-                self.record(name, 0, Reason::Full, true, None, now);
-                query.fail(code::FAILURE, Some(&Reason::Full.to_string()))
+                services.record(name, 0, Reason::Full, true, None, now);
+                query.fail(Rcode::SERVFAIL, Some(&Reason::Full.to_string()))
             }
         };
         self.send_answer(client, Some(query), reply);
     }
 
     /// Answers a query with what the host's resolver said.
-    pub(super) fn answer_relay(&mut self, query: &Query, client: Client, answer: Option<&[u8]>) {
+    pub fn answer_relay(&mut self, query: &Query, client: Client, answer: Option<&[u8]>) {
         let reply = match answer {
             Some(answer) => query.relay(answer),
-            None => query.fail(code::FAILURE, None),
+            None => query.fail(Rcode::SERVFAIL, None),
         };
         self.send_answer(client, Some(query), reply);
     }
@@ -300,4 +312,30 @@ impl Engine {
             }
         }
     }
+}
+
+/// Whether a name is for a proxy of the user's to find.
+fn is_proxied(services: &Services, name: &str) -> bool {
+    let target = Target::Name(name.into());
+    [80, 443]
+        .iter()
+        .any(|port| services.config.proxies.choose(&target, *port).is_some())
+}
+
+/// Takes a name that is about to leave the machine from the budget: its labels can carry anything.
+fn pay_for(services: &mut Services, name: &str, who: Ends, now: Duration) -> bool {
+    let (budget, bytes) = (&services.config.budget, name.len() as u64);
+    if services.rules.observe {
+        if budget.count(bytes) {
+            services.record(name, 0, Reason::Budget, false, who, now);
+        }
+        return true;
+    }
+    if budget.take_all(bytes) {
+        return true;
+    }
+    let (used, total) = (budget.used(), budget.total().unwrap_or(0));
+    services.shared.ledger().budget_exceeded(used, total);
+    services.record(name, 0, Reason::Budget, true, who, now);
+    false
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::routes::contains;
+use substrate_init::routes::contains;
 
 /// What is special about an address; `None` for ordinary public ones.
 ///
@@ -20,6 +20,11 @@ pub fn kind(address: IpAddr) -> Option<&'static str> {
         IpAddr::V4(v4) => kind_v4(v4),
         IpAddr::V6(_) => None,
     }
+}
+
+/// Whether a kind of address is one that organisations use inside.
+pub fn is_internal(kind: &str) -> bool {
+    ["private", "shared (CGNAT)", "documentation"].contains(&kind)
 }
 
 fn kind_v4(v4: Ipv4Addr) -> Option<&'static str> {

@@ -1,7 +1,7 @@
 //! What the stub resolver answers: names the policy allows get their synthetic address, the
 //! rest get a "no" at once. Nothing about a refused name ever leaves the machine.
 
-use super::dns::{Query, Record, code, kind, reverse_address};
+use super::dns::{Query, Rcode, Record, Rtype, reverse_address};
 use super::pool::Pool;
 use super::record::Reason;
 use super::rules::{Rules, normalise};
@@ -39,17 +39,17 @@ pub enum Decision {
 /// Decides one query.
 pub fn decide(query: &Query, rules: &Rules, pool: &Pool) -> Decision {
     let refuse = |name: String, reason: Reason| Decision::Refuse {
-        reply: query.fail(code::NO_NAME, Some(&reason.to_string())),
+        reply: query.fail(Rcode::NXDOMAIN, Some(&reason.to_string())),
         name,
         reason,
     };
     let Some(name) = normalise(&query.name) else {
-        return Decision::Reply(query.fail(code::NO_NAME, None));
+        return Decision::Reply(query.fail(Rcode::NXDOMAIN, None));
     };
     if name == "localhost" || name.ends_with(".localhost") {
         return Decision::Reply(match query.kind {
-            kind::A => query.answer(&[Record::A(std::net::Ipv4Addr::LOCALHOST)]),
-            kind::AAAA => query.answer(&[Record::Aaaa(std::net::Ipv6Addr::LOCALHOST)]),
+            Rtype::A => query.answer(&[Record::A(std::net::Ipv4Addr::LOCALHOST)]),
+            Rtype::AAAA => query.answer(&[Record::Aaaa(std::net::Ipv6Addr::LOCALHOST)]),
             _ => query.answer(&[]),
         });
     }
@@ -57,7 +57,7 @@ pub fn decide(query: &Query, rules: &Rules, pool: &Pool) -> Decision {
         return Decision::Reply(reverse(query, &name, pool));
     }
     let host = match query.kind {
-        kind::TXT | kind::SRV | kind::MX => service_host(&name),
+        Rtype::TXT | Rtype::SRV | Rtype::MX => service_host(&name),
         _ => &name,
     };
     let against = rules.judge_name(host);
@@ -67,11 +67,11 @@ pub fn decide(query: &Query, rules: &Rules, pool: &Pool) -> Decision {
         return refuse(name, reason);
     }
     match query.kind {
-        kind::A | kind::AAAA | kind::ANY => Decision::Find {
+        Rtype::A | Rtype::AAAA | Rtype::ANY => Decision::Find {
             name,
             would: against,
         },
-        kind::TXT | kind::SRV | kind::MX => Decision::Relay {
+        Rtype::TXT | Rtype::SRV | Rtype::MX => Decision::Relay {
             name,
             would: against,
         },
@@ -100,7 +100,7 @@ fn service_host(name: &str) -> &str {
 
 fn reverse(query: &Query, name: &str, pool: &Pool) -> Vec<u8> {
     let Some(address) = reverse_address(name) else {
-        return query.fail(code::NO_NAME, None);
+        return query.fail(Rcode::NXDOMAIN, None);
     };
     let found = if address.is_loopback() {
         Some("localhost".to_owned())
@@ -108,9 +108,9 @@ fn reverse(query: &Query, name: &str, pool: &Pool) -> Vec<u8> {
         pool.name(address).map(|n| n.to_string())
     };
     match found {
-        Some(name) if query.kind == kind::PTR => query.answer(&[Record::Ptr(name)]),
+        Some(name) if query.kind == Rtype::PTR => query.answer(&[Record::Ptr(name)]),
         Some(_) => query.answer(&[]),
-        None => query.fail(code::NO_NAME, None),
+        None => query.fail(Rcode::NXDOMAIN, None),
     }
 }
 
@@ -118,8 +118,8 @@ fn reverse(query: &Query, name: &str, pool: &Pool) -> Vec<u8> {
 pub fn found(query: &Query, name: &str, pool: &mut Pool) -> Option<Vec<u8>> {
     let (v4, v6) = pool.addresses(name)?;
     Some(match query.kind {
-        kind::A => query.answer(&[Record::A(v4)]),
-        kind::AAAA => query.answer(&[Record::Aaaa(v6)]),
+        Rtype::A => query.answer(&[Record::A(v4)]),
+        Rtype::AAAA => query.answer(&[Record::Aaaa(v6)]),
         _ => query.answer(&[Record::A(v4), Record::Aaaa(v6)]),
     })
 }
@@ -136,6 +136,7 @@ mod tests {
             written: "a.test".into(),
             host,
             ports: None,
+            internal: false,
         }];
         Rules::new(
             &NetSpec {
@@ -146,12 +147,12 @@ mod tests {
         )
     }
 
-    fn ask(name: &str, kind: u16, mode: Mode) -> Decision {
-        let query = read_query(&write_query(1, name, kind)).unwrap();
+    fn ask(name: &str, kind: Rtype, mode: Mode) -> Decision {
+        let query = read_query(&write_query(1, name, kind).unwrap()).unwrap();
         decide(&query, &rules(mode), &Pool::default())
     }
 
-    fn rcode(decision: &Decision) -> u8 {
+    fn rcode(decision: &Decision) -> Rcode {
         match decision {
             Decision::Reply(r) | Decision::Refuse { reply: r, .. } => {
                 read_response(r).unwrap().rcode
@@ -166,25 +167,25 @@ mod tests {
             name: "a.test".into(),
             would: None,
         };
-        assert_eq!(ask("a.test", kind::A, Mode::Enforce), find);
-        assert_eq!(ask("A.TEST", kind::AAAA, Mode::Enforce), find);
+        assert_eq!(ask("a.test", Rtype::A, Mode::Enforce), find);
+        assert_eq!(ask("A.TEST", Rtype::AAAA, Mode::Enforce), find);
         for (name, kind) in [
-            ("b.test", kind::A),
-            ("x.a.test", kind::TXT),
-            ("_x._tcp.b.test", kind::SRV),
-            ("_x._y._z.a.test", kind::TXT),
-            ("_a-label-too-long._tcp.a.test", kind::TXT),
-            ("x._tcp.a.test", kind::TXT),
-            ("_x._tcp.a.test", kind::A),
+            ("b.test", Rtype::A),
+            ("x.a.test", Rtype::TXT),
+            ("_x._tcp.b.test", Rtype::SRV),
+            ("_x._y._z.a.test", Rtype::TXT),
+            ("_a-label-too-long._tcp.a.test", Rtype::TXT),
+            ("x._tcp.a.test", Rtype::TXT),
+            ("_x._tcp.a.test", Rtype::A),
         ] {
             let decision = ask(name, kind, Mode::Enforce);
             assert!(
                 matches!(decision, Decision::Refuse { .. }),
                 "{name}: {decision:?}"
             );
-            assert_eq!(rcode(&decision), code::NO_NAME);
+            assert_eq!(rcode(&decision), Rcode::NXDOMAIN);
         }
-        let srv = ask("_pg._tcp.a.test", kind::SRV, Mode::Enforce);
+        let srv = ask("_pg._tcp.a.test", Rtype::SRV, Mode::Enforce);
         assert_eq!(
             srv,
             Decision::Relay {
@@ -201,31 +202,30 @@ mod tests {
             name: "b.test".into(),
             would,
         };
-        assert_eq!(ask("b.test", kind::A, Mode::Observe), find);
+        assert_eq!(ask("b.test", Rtype::A, Mode::Observe), find);
     }
 
     #[test]
     fn service_bindings_reverse_names_and_nonsense_stay_inside() {
-        const HTTPS: u16 = 65;
-        let nothing = ask("a.test", HTTPS, Mode::Enforce);
+        let nothing = ask("a.test", Rtype::HTTPS, Mode::Enforce);
         assert!(
             matches!(&nothing, Decision::Reply(r) if read_response(r).unwrap().records.is_empty())
         );
         assert_eq!(
-            rcode(&ask("8.8.8.8.in-addr.arpa", kind::PTR, Mode::Observe)),
-            code::NO_NAME
+            rcode(&ask("8.8.8.8.in-addr.arpa", Rtype::PTR, Mode::Observe)),
+            Rcode::NXDOMAIN
         );
         assert_eq!(
-            rcode(&ask("10.0.0.1", kind::A, Mode::Observe)),
-            code::NO_NAME
+            rcode(&ask("10.0.0.1", Rtype::A, Mode::Observe)),
+            Rcode::NXDOMAIN
         );
-        let local = ask("localhost", kind::A, Mode::Enforce);
-        assert_eq!(rcode(&local), code::OK);
+        let local = ask("localhost", Rtype::A, Mode::Enforce);
+        assert_eq!(rcode(&local), Rcode::NOERROR);
         let mut pool = Pool::default();
         let (v4, _) = pool.addresses("a.test").unwrap();
         let [a, b, c, d] = v4.octets();
         let name = format!("{d}.{c}.{b}.{a}.in-addr.arpa");
-        let query = read_query(&write_query(1, &name, kind::PTR)).unwrap();
+        let query = read_query(&write_query(1, &name, Rtype::PTR).unwrap()).unwrap();
         let Decision::Reply(reply) = decide(&query, &rules(Mode::Enforce), &pool) else {
             panic!()
         };

@@ -9,7 +9,6 @@ use std::time::Duration;
 use substrate_sys::inet::Kind;
 use substrate_sys::{inet, netlink};
 
-use super::message::Messages;
 use super::record::Program;
 
 /// Searching `/proc` costs milliseconds; a flood of refusals must not stop the gate.
@@ -76,12 +75,12 @@ fn query(diag: &OwnedFd, protocol: u8, source: SocketAddr, target: SocketAddr) -
     }
     body.extend([0; 4]);
     body.extend([0xff; 8]);
-    let request = Messages::default()
+    let request = netlink::Messages::default()
         .message(SOCK_DIAG_BY_FAMILY, 0, &body)
         .finish();
     netlink::send(diag.as_fd(), &request).ok()?;
     let mut buffer = [0u8; 2048];
-    let got = netlink::receive(diag.as_fd(), &mut buffer, 0).ok()?;
+    let got = netlink::receive(diag.as_fd(), &mut buffer).ok()?;
     let (kind, answer) = netlink::messages(&buffer[..got]).next()?;
     if kind != SOCK_DIAG_BY_FAMILY {
         return None;

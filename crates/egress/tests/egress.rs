@@ -278,6 +278,15 @@ fn names_that_lead_to_special_addresses_must_be_listed() {
             world.works("curl -sS http://private.test/ && curl -sS http://10.0.0.7/");
             world.fails("curl -sS http://a.test/");
             world.fails("curl -sS http://10.0.1.7/");
+            // A mirror that the user's own settings name may lie inside, but not on the machine or its cloud.
+            let mut world = World::new(
+                net,
+                "enforce ~private.test ~metadata.test ~loop.test ~self.test",
+            );
+            world.works("curl -sS http://private.test/");
+            for name in ["metadata.test", "loop.test", "self.test", "10.0.0.7"] {
+                world.fails(&format!("curl -sS http://{name}/"));
+            }
             let mut world = World::new(net, "enforce db.corp.test db.corp.test=10.0.0.5");
             world.works("curl -sS http://db.corp.test/");
             world.fails("curl -sS http://10.0.0.5/");

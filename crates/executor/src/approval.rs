@@ -8,7 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use substrate_broker::approvals::{Approved, DEFAULT_SECONDS, Question};
-use substrate_broker::{self as broker, Evaluation, Input, Lasting, Origin, Request, Terms};
+use substrate_broker::{
+    self as broker, Around, Evaluation, Input, Lasting, Origin, Request, Terms,
+};
 use substrate_changes::patch::Paint;
 use substrate_policy::Reason;
 use substrate_text::{unusual, visible};
@@ -71,6 +73,7 @@ pub fn permit<'e>(
 /// Puts the questions about programs that were started inside to the person, and sends back what he says.
 pub fn answer(session: &Session, questions: &Questions) {
     while let Some(start) = questions.next() {
+        let around = || start.evaluation.environment.clone();
         let request = Request {
             input: Input::Argv(&start.argv),
             origin: Origin::Guard,
@@ -79,6 +82,7 @@ pub fn answer(session: &Session, questions: &Questions) {
             variables: &[],
             aliases: &[],
             isolate: false,
+            around: Around::Asked(&around),
         };
         let (evaluation, span) = (&start.evaluation, &start.span);
         let put = put(session, &request, evaluation, span, None, &start.parents);
@@ -269,6 +273,9 @@ impl Inquiry for Asked<'_> {
             lines.push(format!("Started by: {}", visible(parent.as_bytes())));
         }
         lines.push(format!("Directory: {}", path(self.request.cwd)));
+        for (name, value) in self.evaluation.environment.variables() {
+            lines.push(format!("Environment: {}={}", visible(name), visible(value)));
+        }
         let agent = &self.span.agent_id;
         if agent != "human" {
             lines.push(format!("Asked by: {}", visible(agent.as_bytes())));
@@ -281,13 +288,17 @@ impl Inquiry for Asked<'_> {
                 .profile_text()
                 .map(|profile| format!("Profile: {}", visible(profile.as_bytes()))),
         );
+        let environment = match self.question.environment.is_plain() {
+            true => "",
+            false => ", with this environment",
+        };
         for what in &self.question.remember {
             let kind = match what {
                 Approved::Command(_) => "commands like",
                 Approved::Line(_) => "exactly this line",
             };
             lines.push(format!(
-                "Would be remembered: {kind} `{}` in {} and below",
+                "Would be remembered: {kind} `{}` in {} and below{environment}",
                 visible(what.text().as_bytes()),
                 path(&self.question.directory)
             ));

@@ -1,21 +1,25 @@
 //! Running a job in a world, and settling what it left.
 
 use std::ffi::{CString, OsString};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use substrate_broker::Evaluation;
-use substrate_changes::apply::{self, ApplyOptions, Watch};
+use substrate_changes::apply::{self, ApplyOptions};
+use substrate_changes::gc;
+use substrate_changes::observer::Observer;
 use substrate_changes::patch::{self, ShowError, Totals};
 use substrate_changes::pending::Pending;
-use substrate_changes::{diff, gc};
 use substrate_policy::terms::{Mode, OnFinish, WorldSpec};
 use substrate_runtime::supervise::Ending;
 use substrate_trace::{Completion, Event, FsDiff, Output, SpanInfo, WorldEvent};
-use substrate_world::backend::{Beside, ExecRequest, ExecResult, Place, Status, Stdio, WorldError};
+use substrate_world::backend::{
+    self, Beside, ExecPlace, ExecRequest, ExecResult, ExecStreams, Status, Stdio,
+};
+use substrate_world::error::WorldError;
 
 use crate::approval;
 use crate::exit_status::{FAILED, NOT_FOUND};
@@ -89,7 +93,7 @@ pub fn run(
             }
         }
     }
-    let backend = session.worlds.backend(oversight);
+    let worlds = session.worlds.backend(oversight);
     teller.begin(&span);
     let (stdio, recording) = match session.front.streams() {
         Ok(Streams::Own) => (Stdio::Inherit, Recording::begin(session, true)),
@@ -100,25 +104,33 @@ pub fn run(
             return Ending::Exit(FAILED);
         }
     };
-    let mut request = request(session, job, &span);
-    request.stdio = stdio;
+    let request = request(session, job, &span);
+    let streams = ExecStreams {
+        stdio,
+        fds: descriptors(job),
+        tap: recording.tap(),
+        ..ExecStreams::default()
+    };
     let mut recorded = None;
     let mut begin = || *recorded.get_or_insert_with(|| session.record_start(&span));
-    request.tap = recording.tap();
     let started = Instant::now();
     let again = job.isolation.and_then(|isolation| isolation.again.as_ref());
     let place = if let Some(earlier) = again {
-        Place::Again(job.spec, &earlier.meta().world_id)
+        ExecPlace::again(job.spec, &earlier.meta().world_id)
     } else if job.isolated {
-        Place::Fresh(job.spec)
+        ExecPlace::fresh(job.spec)
     } else {
-        Place::Once(job.spec)
+        ExecPlace::once(job.spec)
     };
-    let result = backend.exec_beside(place, &request, Some(&mut beside), &mut begin);
+    let command = backend::ExecJob {
+        request: &request,
+        streams: &streams,
+    };
+    let result = worlds.exec_beside(place, command, Some(&mut beside), &mut begin);
     // A world that could not be made ends a command that has begun.
     let begun = begin();
     teller.finish();
-    drop(request);
+    drop(streams);
     let duration = started.elapsed();
     let output = recording.finish(session);
     if !begun {
@@ -144,18 +156,15 @@ pub fn run(
         Status::Exited(status) => Ending::Exit(status),
         Status::Signaled(signal) => Ending::Signal(signal),
     };
-    let home = &job.spec.substrate_home;
-    let held = match again {
-        Some(earlier) => Pending::load(earlier.dir()).ok(),
-        None => result.held.and_then(|held| Pending::of(home, held).ok()),
-    };
     // A replay compares contents by this hash.
     let hashed = session.broker.last_details().trace.snapshot;
     let mut progress = session.front.progress();
-    let settled = held
+    let settled = result
+        .held
         .as_ref()
-        .map(|pending| diff::settle(pending, hashed, &mut progress));
+        .map(|held| worlds.fs_diff(held, hashed, &mut progress));
     drop(progress);
+    let held = result.held.as_ref().and_then(|held| Pending::of(held).ok());
     let held_back = match settled {
         Some(Err(error)) => {
             let text = format!("the changes of the command could not be recorded: {error}");
@@ -186,7 +195,7 @@ pub fn run(
         if unchanged {
             let _ = gc::forget(&mut pending);
         } else {
-            backend.see_off();
+            worlds.see_off();
             if job.isolated {
                 settle_result(session, job, &span, pending);
             } else {
@@ -202,19 +211,22 @@ pub fn run(
 
 fn request(session: &Session, job: &Contained<'_>, span: &SpanInfo) -> ExecRequest {
     let os = |text: &CString| OsString::from_vec(text.as_bytes().to_vec());
-    let descriptors = job.descriptors.iter();
     ExecRequest {
-        fds: descriptors
-            .filter_map(|(number, fd)| Some((*number, fd.try_clone_to_owned().ok()?)))
-            .collect(),
         program: os(job.program),
         argv: job.argv.iter().map(os).collect(),
         env: variables(&session.child_env(span)),
         cwd: job.cwd.to_owned(),
+        umask: None,
         span: Some(span.span_id),
         line: span.cmd.clone(),
-        ..ExecRequest::default()
     }
+}
+
+fn descriptors(job: &Contained<'_>) -> Vec<(i32, OwnedFd)> {
+    let descriptors = job.descriptors.iter();
+    descriptors
+        .filter_map(|(number, fd)| Some((*number, fd.try_clone_to_owned().ok()?)))
+        .collect()
 }
 
 fn failed(session: &Session, span: &SpanInfo, error: &WorldError, duration: Duration) -> Ending {
@@ -397,7 +409,8 @@ fn apply_safely(
             .map(|flag| flag.path.display().to_string())
             .collect());
     }
-    apply::apply(pending, &all, &mut Watch::new(&mut tell)).map_err(|error| error.to_string())?;
+    apply::apply(pending, &all, &mut Observer::new(&mut tell))
+        .map_err(|error| error.to_string())?;
     Ok(Vec::new())
 }
 

@@ -7,10 +7,10 @@ use std::os::fd::OwnedFd;
 use substrate_broker::Caller;
 use substrate_broker::approvals::Approved;
 use substrate_broker::person::Barrier;
-use substrate_changes::diff::Progress;
 use substrate_changes::patch::Paint;
 use substrate_changes::pending::Pending;
 use substrate_trace::Answer;
+use substrate_world::progress::Progress;
 
 /// Kinds of notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

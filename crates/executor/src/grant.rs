@@ -13,6 +13,14 @@ pub fn command(broker: &Broker, request: &Request<'_>, question: &Question) -> S
     if question.remember.is_empty() {
         return "it at his own prompt; it cannot be remembered".to_owned();
     }
+    if !question.environment.is_plain() {
+        let names = question.environment.variables();
+        let names: Vec<String> = names.map(|(name, _)| visible(name)).collect();
+        return format!(
+            "it where he is asked, because of its environment ({})",
+            names.join(", ")
+        );
+    }
     let mut words = vec!["substrate".to_owned(), "approvals".into(), "grant".into()];
     words.extend(broker.grant_flags());
     words.push("--cwd".into());

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use substrate_broker::facts::{Seen, find_program};
 use substrate_broker::ground::Use;
-use substrate_broker::{Answer, Broker, Evaluation, Input, Origin, Request, Start};
+use substrate_broker::{
+    Answer, Around, Broker, Evaluation, Input, Meaning, Origin, Request, Start,
+};
 use substrate_command::{Cwd, Word};
 use substrate_policy::settings::ExecRecord;
 use substrate_starts::look::is_of_the_system;
@@ -30,6 +32,7 @@ use crate::front::{Front, Kind};
 use crate::grant;
 use crate::questions::{self, Desk, Question, Questions};
 use crate::session::Session;
+use crate::variables::{self, variables};
 
 /// Most processes whose spans are remembered.
 const REMEMBERED: usize = 1 << 16;
@@ -46,6 +49,8 @@ pub struct StartJudge {
     writer: Result<Writer, String>,
     isolated: bool,
     line: Mutex<Option<Arc<Running>>>,
+    /// The environment of the session before anything changed it.
+    first: Mutex<Option<Environment>>,
     copies: OnceLock<Copies>,
     /// What was refused last: who looks for a program along `PATH` tries several files.
     last: Mutex<Option<(i32, Vec<OsString>)>>,
@@ -53,9 +58,15 @@ pub struct StartJudge {
     desk: Mutex<Option<Desk>>,
 }
 
+type Environment = Vec<(OsString, OsString)>;
+
 /// The line that programs are started for.
 struct Running {
     span: SpanInfo,
+    /// What its environment made of its words.
+    environment: Meaning,
+    /// A person has seen it as it stands, not only approved commands in it before.
+    seen: bool,
     /// Commands of the line that a person has agreed to, word by word, and where they run.
     agreed: Vec<(PathBuf, Vec<Vec<u8>>)>,
     /// The line ran under a profile that a person trusts in place of the session's policy.
@@ -83,6 +94,7 @@ impl StartJudge {
             writer,
             isolated,
             line: Mutex::default(),
+            first: Mutex::default(),
             copies: OnceLock::new(),
             last: Mutex::default(),
             spans: Mutex::default(),
@@ -95,13 +107,29 @@ impl StartJudge {
         let broker = &session.broker;
         let redactor = Redactor::new(&broker.last_policy().settings().redact);
         let writer = Writer::open_with(&broker.home().path, Retention::default(), redactor);
-        Self::new(
+        let judge = Self::new(
             broker.clone(),
             Arc::clone(&session.front),
             &session.search_path(),
             writer.map_err(|error| error.to_string()),
             isolated,
-        )
+        );
+        judge.begins_in(variables(&session.env));
+        judge
+    }
+
+    /// Says what the environment of the session is before anything has changed it.
+    pub fn begins_in(&self, environment: Vec<(OsString, OsString)>) {
+        *lock(&self.first) = Some(environment);
+    }
+
+    /// What the environment of a start makes of its words.
+    fn meaning(&self, start: &ProgramStart<'_>) -> Meaning {
+        let Ok(environment) = start.variables.read() else {
+            return Meaning::unreadable();
+        };
+        let first = lock(&self.first);
+        variables::meaning(environment, first.as_ref().unwrap_or(environment))
     }
 
     /// A judge for the worlds of replays, where commands look for programs along this path.
@@ -182,6 +210,8 @@ impl StartJudge {
         };
         *lock(&self.line) = Some(Arc::new(Running {
             span: span.clone(),
+            environment: evaluation.environment.clone(),
+            seen: matches!(evaluation.answer, Answer::Ask(..)),
             agreed,
             replaced,
         }));
@@ -205,6 +235,7 @@ impl StartJudge {
         };
         let also = self.other_names(start);
         let argv = renamed(named, &start.argv);
+        let around = || self.meaning(start);
         let request = Request {
             input: Input::Argv(&argv),
             origin: Origin::Guard,
@@ -213,6 +244,7 @@ impl StartJudge {
             variables: &[],
             aliases: &[],
             isolate: false,
+            around: Around::Asked(&around),
         };
         let evaluation = self.broker.evaluate_start(
             &request,
@@ -221,6 +253,8 @@ impl StartJudge {
                 also: &also,
                 // A living world keeps the network that it has.
                 own_network: self.broker.last_details().world.isolate_network,
+                isolated: self.isolated,
+                by: &|| starter(start),
             },
         );
         then(&request, evaluation)
@@ -430,12 +464,19 @@ impl StartJudge {
             };
             found.is_some() && found == file.map(|file| file.path.clone())
         };
-        line.agreed.iter().any(|(place, words)| {
+        let same_words = line.agreed.iter().any(|(place, words)| {
             let rest = start.argv.iter().skip(1).map(|word| word.as_bytes());
             *place == start.cwd
                 && words.first().is_some_and(|typed| same_program(typed))
                 && words.iter().skip(1).map(Vec::as_slice).eq(rest)
-        })
+        });
+        // What the line itself says of variables was agreed to with it.
+        let text = line.span.cmd.as_bytes();
+        let unsaid = |meaning: Meaning| match line.seen {
+            true => meaning.unsaid(text),
+            false => meaning,
+        };
+        same_words && unsaid(self.meaning(start)) == unsaid(line.environment.clone())
     }
 }
 
@@ -451,24 +492,16 @@ impl StartJudge {
 impl ExecJudge for StartJudge {
     fn judge(&self, start: &ProgramStart<'_>) -> ExecVerdict {
         self.evaluate(start, |_, evaluation| {
-            let rule = match &evaluation.answer {
-                Answer::Deny(_) if self.is_agreed(start, true) => None,
+            match &evaluation.answer {
+                Answer::Deny(_) if self.is_agreed(start, true) => {}
                 Answer::Deny(rule) => return self.refuse(start, &evaluation, rule.as_ref(), ""),
-                Answer::Ask(..) if self.is_agreed(start, false) => None,
+                Answer::Ask(..) if self.is_agreed(start, false) => {}
                 Answer::Ask(..) => return ExecVerdict::Ask,
-                Answer::Allow(_) => evaluation.judgement.deciding().map(|reason| &reason.rule),
-            };
+                Answer::Allow(_) => {}
+            }
             let enforced = evaluation.policy.mode == Mode::Enforce;
             if enforced && let Some(why) = start.loaded.as_ref().and_then(uncertain) {
                 return self.refuse(start, &evaluation, None, why);
-            }
-            if evaluation.judgement.isolate && enforced && !self.isolated {
-                return self.refuse(
-                    start,
-                    &evaluation,
-                    rule,
-                    "the policy runs this in a world of its own: run it as its own line",
-                );
             }
             self.allow(start, &evaluation)
         })
@@ -602,4 +635,19 @@ fn parent(process: i32) -> Option<i32> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The installed program that makes a start, by its name. Worlds hold these directories read-only. Once the
+/// new program is in place nobody can tell any more.
+fn starter(start: &ProgramStart<'_>) -> Option<OsString> {
+    if start.in_place {
+        return None;
+    }
+    let program = std::fs::read_link(format!("/proc/{}/exe", start.thread)).ok()?;
+    let name = program.file_name()?.to_owned();
+    let installed = ["/usr", "/bin", "/sbin", "/opt"];
+    installed
+        .iter()
+        .any(|root| program.starts_with(root))
+        .then_some(name)
 }

@@ -2,13 +2,15 @@
 
 use substrate_trace::{Event, RateLimit, SpanInfo};
 
+use substrate_world::error::Words;
+
 use crate::front::Kind;
 use crate::session::Session;
 
 /// Says which limits a world ran into.
-pub fn tell_limits(session: &Session, span: &SpanInfo, reached: &[&str]) {
+pub fn tell_limits(session: &Session, span: &SpanInfo, reached: &[Words]) {
     for limit in reached {
-        let what = match *limit {
+        let what = match limit.as_ref() {
             "memory" => "memory, and the kernel ended a program that wanted more",
             "pids" => "processes, and could not start more",
             "time" => "time for one command, which was ended",

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use substrate_broker::{Evaluation, Input, Origin, Request, Terms};
+use substrate_broker::{Around, Evaluation, Input, Origin, Request, Terms};
 use substrate_command::{is_builtin, is_keyword};
 use substrate_policy::terms::Place;
 use substrate_runtime::supervise::{self, Ending, Program};
@@ -73,6 +73,7 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
         }
     };
     let search_path = session.search_path();
+    let around = || session.meaning();
     let request = Request {
         input: match job {
             Job::Argv(argv) => Input::Argv(argv),
@@ -87,6 +88,7 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
         variables: &[],
         aliases: &[],
         isolate: isolation.is_some(),
+        around: Around::Asked(&around),
     };
     let evaluation = session.broker.evaluate(&request);
     session.heed_policy_changes();

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use substrate_broker::{Answer, Evaluation};
-use substrate_changes::apply::{self, ApplyOptions, Watch};
+use substrate_changes::apply::{self, ApplyOptions};
+use substrate_changes::observer::Observer;
 use substrate_changes::patch::{self, Paint};
 use substrate_changes::pending::Pending;
 use substrate_changes::{diff, gc};
@@ -17,7 +18,7 @@ use substrate_command::{Action, Cwd, Invocation, Object, is_builtin, is_keyword}
 use substrate_policy::terms::{Place, WorldSpec};
 use substrate_runtime::supervise::Ending;
 use substrate_trace::{Completion, Enforced, Event, SpanInfo, WorldEvent};
-use substrate_world::backend::{self, ExecRequest, Status};
+use substrate_world::backend::{self, ExecRequest, ExecStreams, Status};
 
 use crate::exit_status::FAILED;
 use crate::front::Kind;
@@ -99,15 +100,19 @@ impl<'a> Trial<'a> {
             span: Some(self.span.span_id),
             ..ExecRequest::shell(shell, OsString::from_vec(self.line.to_vec()))
         };
+        let job = backend::ExecJob {
+            request: &request,
+            streams: &ExecStreams::default(),
+        };
         let started = Instant::now();
         let result = backend
-            .exec(backend::Place::Fresh(&self.spec), &request)
+            .exec(backend::ExecPlace::fresh(&self.spec), job)
             .map_err(|error| error.to_string())?;
         tell_limits(self.session, self.span, &result.limits_reached);
         let held = result
             .held
             .ok_or("the world held nothing back, so there is nothing to show")?;
-        let pending = Pending::of(&self.spec.substrate_home, held).map_err(|e| e.to_string())?;
+        let pending = Pending::of(&held).map_err(|e| e.to_string())?;
         Ok(Preview {
             pending,
             ending: match result.status {
@@ -208,7 +213,7 @@ impl Preview {
         let hashed = session.broker.details().trace.snapshot;
         let fs_diff = diff::settle(&self.pending, hashed, &mut |_| true).ok();
         let all = ApplyOptions::default();
-        let applied = apply::apply(&mut self.pending, &all, &mut Watch::new(&mut |_| true));
+        let applied = apply::apply(&mut self.pending, &all, &mut Observer::new(&mut |_| true));
         let ending = match &applied {
             Ok(_) => self.ending,
             Err(error) => {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use substrate_broker::env::SUBSTRATE_AGENT_ID;
 use substrate_broker::person::Barrier;
-use substrate_broker::{Broker, Evaluation, Note, enclosure};
+use substrate_broker::{Broker, Evaluation, Meaning, Note, enclosure};
 use substrate_policy::settings::OutputRecord;
 use substrate_sys::environment;
 use substrate_trace::{
@@ -19,7 +19,7 @@ use substrate_trace::{
 
 use crate::front::{Front, Kind, Streams};
 use crate::own_streams;
-use crate::variables::variables;
+use crate::variables::{self, variables};
 use crate::worlds::Worlds;
 
 /// Everything that the lines of a session share.
@@ -135,6 +135,12 @@ impl Session {
     /// The value of an environment variable.
     pub fn variable(&self, name: &str) -> Option<&OsStr> {
         environment::get(&self.env, name).map(OsStr::from_bytes)
+    }
+
+    /// What its environment makes of the words of a command.
+    pub fn meaning(&self) -> Meaning {
+        let environment = variables(&self.env);
+        variables::meaning(&environment, &environment)
     }
 
     /// Where programs are looked up.

@@ -1,7 +1,9 @@
 //! An environment in the form that others take it in.
 
 use std::ffi::{CString, OsString};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use substrate_broker::Meaning;
 
 /// An environment as names and values.
 pub fn variables(env: &[CString]) -> Vec<(OsString, OsString)> {
@@ -14,4 +16,15 @@ pub fn variables(env: &[CString]) -> Vec<(OsString, OsString)> {
         ))
     };
     env.iter().filter_map(split).collect()
+}
+
+/// What an environment makes of the words of a command; `at_first` is how it was when nothing had changed it yet.
+pub fn meaning(environment: &[(OsString, OsString)], at_first: &[(OsString, OsString)]) -> Meaning {
+    let pairs = environment
+        .iter()
+        .map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+    Meaning::of(pairs, |name| {
+        let first = at_first.iter().find(|(known, _)| known.as_bytes() == name);
+        first.map(|(_, value)| value.as_bytes())
+    })
 }

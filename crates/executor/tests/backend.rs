@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use substrate_broker::person::Barrier;
 use substrate_broker::{Broker, Caller, Choice as Policy, Home, Options};
-use substrate_changes::diff::Progress;
 use substrate_changes::gc::Leftover;
 use substrate_changes::pending::Pending;
 use substrate_executor::exit_status::DENIED;
@@ -24,9 +23,11 @@ use substrate_policy::terms::WorldSpec;
 use substrate_runtime::supervise::Ending;
 use substrate_trace::{Enforced, FsDiff, WorldId};
 use substrate_world::backend::{
-    Beside, ExecRequest, ExecResult, Held, Place, PolicyChange, Running, Status, Stdio, Used,
-    WorldBackend, WorldError, WorldHandle,
+    self, Beside, ExecPlace, ExecResult, Held, PolicyChange, Running, Status, Stdio, Used,
+    WorldBackend, WorldHandle,
 };
+use substrate_world::error::WorldError;
+use substrate_world::progress::{OnProgress, Progress};
 
 type Asked = Arc<Mutex<Vec<String>>>;
 
@@ -37,15 +38,15 @@ impl WorldBackend for Recorder {
     fn ensure_session(
         &self,
         _: &WorldSpec,
-        _: Option<&ExecRequest>,
+        _: Option<backend::ExecJob<'_>>,
     ) -> Result<WorldHandle, WorldError> {
         Ok(WorldHandle { id: WorldId::new() })
     }
 
     fn exec_beside(
         &self,
-        place: Place<'_>,
-        request: &ExecRequest,
+        place: ExecPlace<'_>,
+        job: backend::ExecJob<'_>,
         _: Option<&mut Beside<'_>>,
         begin: &mut dyn FnMut() -> bool,
     ) -> Result<ExecResult, WorldError> {
@@ -53,13 +54,14 @@ impl WorldBackend for Recorder {
             return Err(WorldError::CalledOff);
         }
         let place = match place {
-            Place::Fresh(_) => "fresh",
-            Place::Once(_) => "once",
-            Place::Again(..) => "again",
-            Place::Session(_) => "session",
+            ExecPlace::Fresh(_) => "fresh",
+            ExecPlace::Once(_) => "once",
+            ExecPlace::Again(..) => "again",
+            ExecPlace::Session(_) => "session",
         };
-        let given = matches!(request.stdio, Stdio::Given(_));
-        let argv: Vec<_> = request
+        let given = matches!(job.streams.stdio, Stdio::Given(_));
+        let argv: Vec<_> = job
+            .request
             .argv
             .iter()
             .map(|word| word.to_string_lossy())
@@ -77,7 +79,11 @@ impl WorldBackend for Recorder {
         })
     }
 
-    fn spawn(&self, world: WorldHandle, _: &ExecRequest) -> Result<Box<dyn Running>, WorldError> {
+    fn spawn(
+        &self,
+        world: WorldHandle,
+        _: backend::ExecJob<'_>,
+    ) -> Result<Box<dyn Running>, WorldError> {
         Err(WorldError::Gone(world.id))
     }
 
@@ -95,8 +101,8 @@ impl WorldBackend for Recorder {
         Ok(Used::default())
     }
 
-    fn fs_diff(&self, world: WorldHandle) -> Result<FsDiff, WorldError> {
-        Err(WorldError::Gone(world.id))
+    fn fs_diff(&self, held: &Held, _: bool, _: OnProgress<'_>) -> Result<FsDiff, WorldError> {
+        Err(WorldError::Gone(held.world))
     }
 
     fn apply_policy(&self, _: WorldHandle, _: &WorldSpec) -> Result<PolicyChange, WorldError> {

@@ -2,17 +2,19 @@
 //! descriptors over a socket pair that keeps message boundaries. Allocates nothing.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair, sockopt};
 use substrate_sys::scm;
 
 /// Most descriptors that one message carries.
-pub(crate) const MAX_FDS: usize = 32;
+pub const MAX_FDS: usize = 32;
 
 /// What a message says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// To the world: the id maps are written.
     Go = 1,
     /// To the world: start a command. Descriptors: events, request, then the command's own.
@@ -52,17 +54,58 @@ impl Kind {
     }
 }
 
+/// Stages of starting a command inside a world, for messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Stage {
+    /// The request did not arrive whole.
+    Receive = 1,
+    /// A terminal could not be made.
+    Terminal = 2,
+    /// No process could be made.
+    Fork = 3,
+    /// The terminal could not be taken over.
+    TakeTerminal = 4,
+    /// A descriptor could not be put in place.
+    Descriptors = 5,
+    /// The working directory could not be entered.
+    Cwd = 6,
+    /// The program could not be executed.
+    Exec = 7,
+}
+
+impl Stage {
+    pub(crate) fn from_number(n: i32) -> Stage {
+        [
+            Stage::Receive,
+            Stage::Terminal,
+            Stage::Fork,
+            Stage::TakeTerminal,
+            Stage::Descriptors,
+            Stage::Cwd,
+        ]
+        .into_iter()
+        .find(|stage| *stage as i32 == n)
+        .unwrap_or(Stage::Exec)
+    }
+}
+
 /// One message.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Message {
+pub struct Message {
+    /// What it says.
     pub kind: Kind,
+    /// The command that it is about.
     pub id: u32,
+    /// See [`Kind`].
     pub a: i32,
+    /// See [`Kind`].
     pub b: i32,
 }
 
 impl Message {
-    pub(crate) fn new(kind: Kind) -> Message {
+    /// One that says nothing else.
+    pub fn new(kind: Kind) -> Message {
         Message {
             kind,
             id: 0,
@@ -71,7 +114,8 @@ impl Message {
         }
     }
 
-    pub(crate) fn send(self, socket: BorrowedFd<'_>, fds: &[RawFd]) -> io::Result<()> {
+    /// Sends it, with descriptors.
+    pub fn send(self, socket: BorrowedFd<'_>, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut bytes = [0u8; 16];
         for (place, value) in
             bytes
@@ -100,129 +144,58 @@ impl Message {
 }
 
 /// What came in.
-pub(crate) struct Received {
+#[derive(Debug)]
+pub struct Received {
+    /// The message.
     pub message: Message,
+    /// The descriptors that came along.
     pub fds: [Option<OwnedFd>; MAX_FDS],
     /// The sender as the kernel saw it, where the socket asks for that.
     pub pid: i32,
 }
 
 /// Takes one message; `None` when the other side is gone.
-pub(crate) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Received>> {
-    receive_with(socket, 0)
+pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Received>> {
+    receive_with(socket, RecvFlags::empty())
 }
 
 /// Takes one message that is there already; `None` when there is none.
-pub(crate) fn receive_now(socket: BorrowedFd<'_>) -> io::Result<Option<Received>> {
-    match receive_with(socket, libc::MSG_DONTWAIT) {
+pub fn receive_now(socket: BorrowedFd<'_>) -> io::Result<Option<Received>> {
+    match receive_with(socket, RecvFlags::DONTWAIT) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
         other => other,
     }
 }
 
-fn receive_with(socket: BorrowedFd<'_>, flags: i32) -> io::Result<Option<Received>> {
-    let flags = flags | libc::MSG_CMSG_CLOEXEC;
-    #[repr(align(8))]
-    struct Control([u8; 64 + 4 * MAX_FDS + 32]);
-    let mut control = Control([0; 64 + 4 * MAX_FDS + 32]);
+fn receive_with(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Option<Received>> {
     let mut bytes = [0u8; 16];
-    let mut part = libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
-    };
-    // SAFETY: an all-zero msghdr is valid.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.0.as_mut_ptr().cast();
-    message.msg_controllen = control.0.len() as _;
-    let got = loop {
-        // SAFETY: every pointer in `message` refers to a local that is alive and writable here.
-        let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
-        if got >= 0 {
-            break got as usize;
-        }
-        let error = io::Error::last_os_error();
-        match error.kind() {
+    let mut fds = [const { None }; MAX_FDS];
+    let arrived = loop {
+        match scm::receive(socket, &mut bytes, &mut fds, flags) {
             // A peer that ended with something unread is told of once, before what it had still said.
-            io::ErrorKind::Interrupted | io::ErrorKind::ConnectionReset => {}
-            _ => return Err(error),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+            other => break other?,
         }
     };
-    if got == 0 {
+    if arrived.length == 0 {
         return Ok(None);
     }
-    let mut fds = [const { None }; MAX_FDS];
-    let mut pid = 0;
-    let mut count = 0;
-    // SAFETY: the kernel filled `control` up to msg_controllen; the macros stay within it, and
-    // every descriptor found there is new and owned by nobody else.
-    unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(&raw const message);
-        while !header.is_null() {
-            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
-                let length = (*header).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
-                for i in 0..length / size_of::<RawFd>() {
-                    let raw = libc::CMSG_DATA(header)
-                        .cast::<RawFd>()
-                        .add(i)
-                        .read_unaligned();
-                    let fd = OwnedFd::from_raw_fd(raw);
-                    if let Some(place) = fds.get_mut(count) {
-                        *place = Some(fd);
-                        count += 1;
-                    }
-                }
-            } else if (*header).cmsg_level == libc::SOL_SOCKET
-                && (*header).cmsg_type == libc::SCM_CREDENTIALS
-            {
-                pid = libc::CMSG_DATA(header)
-                    .cast::<libc::ucred>()
-                    .read_unaligned()
-                    .pid;
-            }
-            header = libc::CMSG_NXTHDR(&raw const message, header);
-        }
-    }
     match Message::from_bytes(&bytes) {
-        Some(message) if got == bytes.len() => Ok(Some(Received { message, fds, pid })),
-        _ => Err(io::Error::from_raw_os_error(libc::EBADMSG)),
+        Some(message) if arrived.length == bytes.len() && !arrived.cut => Ok(Some(Received {
+            message,
+            fds,
+            pid: arrived.sender,
+        })),
+        _ => Err(Errno::BADMSG.into()),
     }
 }
 
 /// A pair of connected sockets that keep message boundaries; the first tells who sends.
-pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut fds = [0; 2];
-    // SAFETY: `fds` has room for the two descriptors.
-    let rc = unsafe {
-        libc::socketpair(
-            libc::AF_UNIX,
-            libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC,
-            0,
-            fds.as_mut_ptr(),
-        )
-    };
-    if rc < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just returned these two and nobody else owns them.
-    let pair = unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) };
-    let on: i32 = 1;
-    // SAFETY: the pointer and length describe `on`.
-    let rc = unsafe {
-        libc::setsockopt(
-            pair.0.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PASSCRED,
-            (&raw const on).cast(),
-            size_of::<i32>() as libc::socklen_t,
-        )
-    };
-    if rc < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(pair)
-    }
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let pair = socketpair(AddressFamily::UNIX, kind, flags, None)?;
+    sockopt::set_socket_passcred(&pair.0, true)?;
+    Ok(pair)
 }
 
 #[cfg(test)]

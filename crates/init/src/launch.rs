@@ -6,14 +6,15 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-pub use crate::child::{Need, Parameter, Slot, Stage, Step};
-use crate::control::{self, Kind, Message};
+pub use crate::control::Stage;
+use crate::control::{self, Kind, Message, Received};
 use crate::netplan::NetPlan;
 use crate::own_starts::OwnStarts;
 pub use crate::request::{MAX_COMMAND_FDS, Parts};
+pub use crate::step::{Need, Parameter, Slot, Step};
 use crate::{child, network_maker, request};
 use substrate_sys::namespace::{self, Namespaces, Side};
-use substrate_sys::{pidfd, process_group};
+use substrate_sys::{pidfd, poll};
 
 /// Enough for the few calls between clone and exec.
 const STACK: usize = 64 * 1024;
@@ -208,9 +209,9 @@ pub fn begin(plan: Plan) -> Result<Launching, LaunchError> {
 /// Has a process of its own make the network: the kernel takes its time for one, in which the first
 /// process gets to its files.
 fn make_network(network: &NewNetwork, init: &Init) -> Result<Maker, LaunchError> {
-    let world = init.pidfd.as_raw_fd();
+    let world = init.pidfd.as_fd();
     let (sockets, handover) = (network.sockets.as_fd(), network.handover.as_fd());
-    let mut keep = [world, sockets.as_raw_fd(), handover.as_raw_fd()];
+    let mut keep = [world, sockets, handover].map(|fd| fd.as_raw_fd());
     keep.sort_unstable();
     // SAFETY: the child enters `live`, which keeps the rules of its file and never returns.
     let forked = unsafe { namespace::fork_into(Namespaces::NONE) };
@@ -233,23 +234,9 @@ pub enum Progress {
     Ready,
 }
 
-impl Launching {
-    /// Waits until the world has come further, or until another descriptor can be read.
-    pub fn next(&self, other: Option<BorrowedFd<'_>>) -> Result<Progress, LaunchError> {
-        let own = |error| LaunchError::Own("hear from the world", error);
-        let control = self.init.control.as_fd();
-        while let Some(other) = other {
-            let ready = process_group::readable(&[other, control], None).map_err(own)?;
-            match ready.as_slice() {
-                [_, true] => break,
-                [true, _] => return Ok(Progress::Other),
-                // Interrupted.
-                _ => {}
-            }
-        }
-        let Some(mut received) = control::receive(control).map_err(own)? else {
-            return Err(LaunchError::Died);
-        };
+impl Progress {
+    /// What a message of the first process says about it.
+    pub fn told(mut received: Received) -> Result<Progress, LaunchError> {
         let message = received.message;
         let number = message.a as usize;
         match (message.kind, received.fds[0].take()) {
@@ -260,6 +247,27 @@ impl Launching {
                 number,
                 error: io::Error::from_raw_os_error(message.b),
             }),
+        }
+    }
+}
+
+impl Launching {
+    /// Waits until the world has come further, or until another descriptor can be read.
+    pub fn next(&self, other: Option<BorrowedFd<'_>>) -> Result<Progress, LaunchError> {
+        let own = |error| LaunchError::Own("hear from the world", error);
+        let control = self.init.control.as_fd();
+        while let Some(other) = other {
+            let ready = poll::readable(&[other, control], None).map_err(own)?;
+            match ready.as_slice() {
+                [_, true] => break,
+                [true, _] => return Ok(Progress::Other),
+                // Interrupted.
+                _ => {}
+            }
+        }
+        match control::receive(control).map_err(own)? {
+            Some(received) => Progress::told(received),
+            None => Err(LaunchError::Died),
         }
     }
 
@@ -306,18 +314,12 @@ impl Init {
         let (events, theirs) = control::pair().map_err(own)?;
         let mut message = Message::new(Kind::Start);
         message.id = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut all = vec![theirs.as_raw_fd(), block.as_raw_fd()];
-        all.extend(fds.iter().map(AsRawFd::as_raw_fd));
+        let mut all = vec![theirs.as_fd(), block.as_fd()];
+        all.extend(fds);
         message
             .send(self.control.as_fd(), &all)
             .map_err(|_| StartError::Gone)?;
-        Ok(Command {
-            id: message.id,
-            pid: 0,
-            terminal: None,
-            events,
-            last: AtomicBool::new(false),
-        })
+        Ok(Command::over(message.id, events))
     }
 
     /// Sends a signal to the process group of a command.
@@ -405,6 +407,17 @@ pub enum End {
 }
 
 impl Command {
+    /// A command of which is heard over this socket.
+    pub fn over(id: u32, events: OwnedFd) -> Command {
+        Command {
+            id,
+            pid: 0,
+            terminal: None,
+            events,
+            last: AtomicBool::new(false),
+        }
+    }
+
     /// Waits until it is about to become its program, or could not be prepared.
     pub fn await_start(&mut self) -> Result<(), StartError> {
         while self.pid == 0 {

@@ -1,10 +1,14 @@
-//! The first process of a world, and the words it is spoken to with.
+//! The first process of a world, the words it is spoken to with, and how its network is set up.
 
+mod bare;
 mod child;
-mod control;
+pub mod control;
+mod keeper;
 pub mod launch;
 pub mod netplan;
 mod network_maker;
+pub mod nft;
 pub mod own_starts;
-mod pty;
-mod request;
+pub mod request;
+pub mod routes;
+mod step;

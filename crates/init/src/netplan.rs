@@ -6,8 +6,9 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::net::RecvFlags;
 use substrate_sys::inet::{self, Flag, Kind};
 use substrate_sys::{netlink, scm};
 
@@ -41,7 +42,7 @@ pub enum Action {
     /// A netlink request.
     Request {
         /// Netlink protocol.
-        protocol: i32,
+        protocol: netlink::Protocol,
         /// Complete messages.
         message: Vec<u8>,
         /// How many acknowledgements are due.
@@ -50,7 +51,7 @@ pub enum Action {
     /// A netlink socket of its own, set up by a request (none when empty).
     Channel {
         /// Netlink protocol.
-        protocol: i32,
+        protocol: netlink::Protocol,
         /// Complete messages.
         message: Vec<u8>,
         /// How many acknowledgements are due.
@@ -148,13 +149,14 @@ impl Made {
             bytes[3..7].copy_from_slice(&error.code.to_ne_bytes());
             return scm::send(socket, &bytes[..7], &[]);
         }
-        let mut raw: [RawFd; scm::MAX_FDS] = [-1; scm::MAX_FDS];
+        let mut all = [socket; scm::MAX_FDS];
         bytes[0] = u8::from(self.redirected);
-        for i in 0..self.count {
-            bytes[1 + 2 * i..3 + 2 * i].copy_from_slice(&self.steps[i].to_ne_bytes());
-            raw[i] = self.fds[i].as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let made = self.fds.iter().flatten().zip(&self.steps);
+        for (i, (fd, step)) in made.enumerate() {
+            bytes[1 + 2 * i..3 + 2 * i].copy_from_slice(&step.to_ne_bytes());
+            all[i] = fd.as_fd();
         }
-        scm::send(socket, &bytes[..1 + 2 * self.count], &raw[..self.count])
+        scm::send(socket, &bytes[..1 + 2 * self.count], &all[..self.count])
     }
 }
 
@@ -167,7 +169,7 @@ impl Default for Made {
 impl NetPlan {
     /// Runs the steps in the calling thread's network namespace; allocates nothing.
     pub fn run(&self, made: &mut Made) -> Result<(), StepError> {
-        let mut sockets: [Option<(i32, OwnedFd)>; 2] = [None, None];
+        let mut sockets: [Option<(netlink::Protocol, OwnedFd)>; 2] = [None, None];
         for (index, step) in self.steps.iter().enumerate() {
             let applies = match step.when {
                 When::Always => true,
@@ -194,8 +196,9 @@ impl NetPlan {
     /// Receives what `Made::send` sent.
     pub fn receive(&self, socket: BorrowedFd<'_>) -> io::Result<NetFds> {
         let mut bytes = [0u8; 1 + 2 * scm::MAX_FDS];
-        let (got, fds) = scm::receive(socket, &mut bytes)?;
-        let (redirected, steps) = match bytes[..got].split_first() {
+        let mut fds = [const { None }; scm::MAX_FDS];
+        let arrived = scm::receive(socket, &mut bytes, &mut fds, RecvFlags::empty())?;
+        let (redirected, steps) = match bytes[..arrived.length].split_first() {
             None => return Err(io::ErrorKind::UnexpectedEof.into()),
             Some((&FAILED, &[a, b, c, d, e, f])) => {
                 let error = StepError {
@@ -206,8 +209,8 @@ impl NetPlan {
             }
             Some((&redirected, steps)) => (redirected, steps),
         };
-        let mut sockets = Vec::with_capacity(fds.len());
-        for (fd, step) in fds.into_iter().zip(steps.chunks_exact(2)) {
+        let mut sockets = Vec::new();
+        for (fd, step) in fds.into_iter().flatten().zip(steps.chunks_exact(2)) {
             let index = usize::from(u16::from_ne_bytes([step[0], step[1]]));
             let role = self.steps.get(index).and_then(|s| s.role);
             sockets.push((role.ok_or(io::ErrorKind::InvalidData)?, fd));
@@ -233,7 +236,7 @@ impl Step {
         &self,
         index: usize,
         made: &mut Made,
-        sockets: &mut [Option<(i32, OwnedFd)>; 2],
+        sockets: &mut [Option<(netlink::Protocol, OwnedFd)>; 2],
     ) -> io::Result<()> {
         match &self.action {
             Action::Request {

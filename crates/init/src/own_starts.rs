@@ -6,8 +6,10 @@
 //! tells whether that process still lives. There is nothing that could be seen and used again.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
+
+use rustix::process::getpid;
 
 use crate::control::{self, Kind, Message};
 use substrate_sys::pidfd;
@@ -21,7 +23,7 @@ pub struct OwnStarts {
 
 impl OwnStarts {
     /// With the end of the first process.
-    pub(crate) fn pair() -> io::Result<(OwnStarts, OwnedFd)> {
+    pub fn pair() -> io::Result<(OwnStarts, OwnedFd)> {
         let (socket, theirs) = control::pair()?;
         let own = OwnStarts {
             socket,
@@ -47,9 +49,8 @@ impl OwnStarts {
 
 /// Says that this process is about to become a command. Allocates nothing.
 pub(crate) fn announce(guard: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: plain system call without pointers.
-    let process = pidfd::open(unsafe { libc::getpid() })?;
-    Message::new(Kind::Starting).send(guard, &[process.as_raw_fd()])
+    let process = pidfd::open(getpid().as_raw_nonzero().get())?;
+    Message::new(Kind::Starting).send(guard, &[process.as_fd()])
 }
 
 #[cfg(test)]
@@ -79,7 +80,7 @@ mod tests {
         let fd = pidfd::open(process.id().cast_signed()).unwrap();
         // The sender here is always this process.
         let message = Message::new(Kind::Starting);
-        message.send(guard.as_fd(), &[fd.as_raw_fd()]).unwrap();
+        message.send(guard.as_fd(), &[fd.as_fd()]).unwrap();
         process.kill().unwrap();
         process.wait().unwrap();
         assert!(!own.take(me));

@@ -1,10 +1,18 @@
 //! A command on its way into a world: one block of memory that the world's first process can
 //! use where it lies, because nothing may be allocated there.
 
-use std::ffi::{CStr, OsStr};
-use std::io::{self, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::ffi::{CStr, OsStr, c_char};
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use rustix::fs::{MemfdFlags, fstat, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use substrate_sys::poll::write_all;
 
 use crate::control::MAX_FDS;
 
@@ -55,21 +63,14 @@ pub struct Parts<'a> {
 }
 
 /// Puts the parts into a memory file, which is what travels.
-pub(crate) fn to_memory_file(parts: &Parts<'_>) -> io::Result<OwnedFd> {
-    let block = build(parts)?;
-    // SAFETY: the name is a C string; no other pointers.
-    let fd = unsafe { libc::memfd_create(c"request".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
-    let mut file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    file.write_all(&block)?;
-    Ok(file.into())
+pub fn to_memory_file(parts: &Parts<'_>) -> io::Result<OwnedFd> {
+    let file = memfd_create(c"request", MemfdFlags::CLOEXEC)?;
+    write_all(&file, &build(parts)?)?;
+    Ok(file)
 }
 
 fn build(parts: &Parts<'_>) -> io::Result<Vec<u8>> {
-    let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+    let invalid = || io::Error::from(Errno::INVAL);
     if parts.fds.len() > MAX_COMMAND_FDS || parts.argv.is_empty() {
         return Err(invalid());
     }
@@ -120,134 +121,209 @@ fn build(parts: &Parts<'_>) -> io::Result<Vec<u8>> {
     Ok(block)
 }
 
-/// A block mapped for use in the world's first process.
-pub(crate) struct Mapped {
-    base: *mut u64,
+/// A block mapped for use in the world's first process, after a look at every word of it.
+pub struct Request {
+    base: NonNull<u64>,
     length: usize,
+    /// Its program is run by `sh`.
+    by_sh: bool,
 }
 
-impl Mapped {
-    /// Maps a private copy and turns its offsets into pointers.
-    ///
-    /// # Safety
-    /// `file` must hold a block made by [`to_memory_file`].
-    pub(crate) unsafe fn new(file: &OwnedFd) -> io::Result<Mapped> {
-        use std::os::fd::AsRawFd;
-        // SAFETY: an all-zero stat is valid.
-        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: `stat` is writable for the call.
-        if unsafe { libc::fstat(file.as_raw_fd(), &raw mut stat) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let length = stat.st_size as usize;
-        // SAFETY: a new private mapping of the whole file; no existing memory is touched.
+/// Everything in a block lies in it: each array of offsets ends in a zero, each offset leads to a
+/// text, and the block ends one.
+struct Checked {
+    argv: Range<usize>,
+    env: Range<usize>,
+}
+
+fn check(words: &[u64], length: usize) -> Option<Checked> {
+    let text = |at: u64| usize::try_from(at).is_ok_and(|at| at < length);
+    let array = |head: Head| {
+        let at = usize::try_from(*words.get(head as usize)?).ok()?;
+        // The words before are the head, and one that stays free.
+        let start = (at % 8 == 0 && at / 8 > HEAD_WORDS).then_some(at / 8)?;
+        let ends = words.get(start..)?.iter().position(|word| *word == 0)?;
+        let range = start..start + ends;
+        let all = words.get(range.clone())?.iter().all(|word| text(*word));
+        all.then_some(range)
+    };
+    let heads = [Head::Program, Head::Cwd].map(|head| words.get(head as usize).copied());
+    let (argv, env) = (array(Head::Argv)?, array(Head::Env)?);
+    let apart = argv.end < env.start && !argv.is_empty();
+    (apart && heads.into_iter().all(|at| at.is_some_and(text))).then_some(Checked { argv, env })
+}
+
+impl Request {
+    /// Maps a private copy and turns its offsets into pointers. Allocates nothing.
+    pub fn map(file: &OwnedFd) -> io::Result<Request> {
+        let length = usize::try_from(fstat(file)?.st_size).map_err(io::Error::other)?;
+        // SAFETY: a new private mapping at an address of the kernel's choice; no memory of ours is touched.
         let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                length,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE,
-                file.as_raw_fd(),
-                0,
-            )
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            mmap(ptr::null_mut(), length, access, MapFlags::PRIVATE, file, 0)?
         };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let mapped = Mapped {
-            base: base.cast(),
+        let mut request = Request {
+            base: NonNull::new(base.cast()).ok_or(Errno::FAULT)?,
             length,
+            by_sh: false,
         };
-        // SAFETY: the builder wrote both arrays with a zero word at their end, inside the block.
-        unsafe {
-            for array in [Head::Argv, Head::Env] {
-                let mut place = mapped.array(array);
-                while *place != 0 {
-                    *place += mapped.base as u64;
-                    place = place.add(1);
-                }
+        request.point().ok_or(Errno::BADMSG)?;
+        Ok(request)
+    }
+
+    /// Checks the block, and makes pointers of the offsets in its arrays.
+    fn point(&mut self) -> Option<()> {
+        let (base, length) = (self.base.as_ptr() as u64, self.length);
+        // SAFETY: the mapping is this long and aligned to a page, and nobody else uses it.
+        let (words, last) = unsafe {
+            let bytes = slice::from_raw_parts(self.base.as_ptr().cast::<u8>(), length);
+            let words = slice::from_raw_parts_mut(self.base.as_ptr(), length / 8);
+            (words, *bytes.last()?)
+        };
+        let Checked { argv, env } = check(words, length).filter(|_| last == 0)?;
+        for range in [argv, env] {
+            for word in words.get_mut(range)? {
+                *word += base;
             }
         }
-        Ok(mapped)
+        Some(())
     }
 
     fn word(&self, head: Head) -> u64 {
-        // SAFETY: every head word lies within the block.
-        unsafe { *self.base.add(head as usize) }
+        // SAFETY: every head word lies within a block that was checked.
+        unsafe { *self.base.as_ptr().add(head as usize) }
     }
 
     fn array(&self, head: Head) -> *mut u64 {
-        // SAFETY: the builder keeps the offsets of arrays within the block and aligned.
-        unsafe { self.base.add(self.word(head) as usize / 8) }
+        // SAFETY: the offsets of arrays were checked to be aligned and within the block.
+        unsafe { self.base.as_ptr().add(self.word(head) as usize / 8) }
     }
 
     fn text(&self, head: Head) -> &CStr {
-        // SAFETY: the builder put a terminated string at this offset.
-        unsafe { CStr::from_ptr(self.base.cast::<u8>().add(self.word(head) as usize).cast()) }
-    }
-
-    pub(crate) fn program(&self) -> &CStr {
-        self.text(Head::Program)
-    }
-
-    pub(crate) fn cwd(&self) -> &CStr {
-        self.text(Head::Cwd)
-    }
-
-    pub(crate) fn argv(&self) -> *const *const libc::c_char {
-        self.array(Head::Argv).cast_const().cast()
-    }
-
-    /// The arguments for `sh`, when the program is a script without an interpreter line.
-    pub(crate) fn argv_for_sh(&self) -> *const *const libc::c_char {
-        let argv = self.array(Head::Argv);
-        // SAFETY: the builder left a spare word before argv, and argv has at least one word.
+        // SAFETY: the offset lies within the block, which ends with a zero.
         unsafe {
-            *argv = self.program().as_ptr() as u64;
-            *argv.sub(1) = c"sh".as_ptr() as u64;
-            argv.sub(1).cast_const().cast()
+            CStr::from_ptr(
+                self.base
+                    .as_ptr()
+                    .cast::<u8>()
+                    .add(self.word(head) as usize)
+                    .cast(),
+            )
         }
     }
 
-    pub(crate) fn env(&self) -> *const *const libc::c_char {
+    /// The file to run.
+    pub fn program(&self) -> &CStr {
+        self.text(Head::Program)
+    }
+
+    /// Where it starts.
+    pub fn cwd(&self) -> &CStr {
+        self.text(Head::Cwd)
+    }
+
+    /// Has `sh` run the program, which is a script without an interpreter line.
+    pub fn use_sh(&mut self) {
+        let argv = self.array(Head::Argv);
+        // SAFETY: argv has at least one word, and the one before it is free.
+        unsafe {
+            *argv = self.program().as_ptr() as u64;
+            *argv.sub(1) = c"sh".as_ptr() as u64;
+        }
+        self.by_sh = true;
+    }
+
+    /// The words that the program gets, the zeroth included.
+    pub fn argv(&self) -> impl Iterator<Item = &CStr> {
+        // SAFETY: the array ends with null and holds strings of the block, and one before it if need be.
+        unsafe { strings(self.argv_array()) }
+    }
+
+    /// Its variables.
+    pub fn env(&self) -> impl Iterator<Item = &CStr> {
+        // SAFETY: the array ends with null and holds strings of the block.
+        unsafe { strings(self.env_array()) }
+    }
+
+    fn argv_array(&self) -> *const *const c_char {
+        let argv = self.array(Head::Argv);
+        // SAFETY: the word before argv lies in the block.
+        let argv = unsafe { argv.sub(usize::from(self.by_sh)) };
+        argv.cast_const().cast()
+    }
+
+    fn env_array(&self) -> *const *const c_char {
         self.array(Head::Env).cast_const().cast()
     }
 
-    pub(crate) fn umask(&self) -> Option<u32> {
+    /// Becomes the program; returns only to say why that failed.
+    pub(crate) fn exec(&self) -> io::Error {
+        let program = if self.by_sh {
+            c"/bin/sh"
+        } else {
+            self.program()
+        };
+        // SAFETY: both arrays end with null and hold strings that stay mapped.
+        unsafe { libc::execve(program.as_ptr(), self.argv_array(), self.env_array()) };
+        io::Error::last_os_error()
+    }
+
+    /// The mask for new files.
+    pub fn umask(&self) -> Option<u32> {
         u32::try_from(self.word(Head::Umask)).ok()
     }
 
-    pub(crate) fn terminal_for(&self) -> u8 {
+    /// Which of 0, 1 and 2 become a new terminal, as a bit set.
+    pub fn terminal_for(&self) -> u8 {
         self.word(Head::TerminalFor) as u8
     }
 
-    pub(crate) fn terminal_at(&self) -> Option<i32> {
+    /// A further number that the terminal gets.
+    pub fn terminal_at(&self) -> Option<i32> {
         i32::try_from(self.word(Head::TerminalAt)).ok()
     }
 
     /// The numbers that lead to `/dev/null`, and the modes that it is opened with.
-    pub(crate) fn null_for(&self) -> impl Iterator<Item = (i32, i32)> {
+    pub fn null_for(&self) -> impl Iterator<Item = (i32, i32)> {
         let bytes = self.word(Head::NullFor).to_le_bytes();
         let modes = (0..3).zip(bytes);
-        modes.filter_map(|(number, byte)| Some((number, i32::from(byte.checked_sub(1)?))))
+        modes.filter_map(|(number, byte)| {
+            Some((number, i32::from(byte.checked_sub(1)?) & libc::O_ACCMODE))
+        })
     }
 
-    pub(crate) fn size(&self) -> (u16, u16) {
+    /// Rows and columns of the terminal.
+    pub fn size(&self) -> (u16, u16) {
         let size = self.word(Head::Size);
         ((size >> 16) as u16, size as u16)
     }
 
-    pub(crate) fn fd_numbers(&self) -> impl Iterator<Item = i32> {
+    /// The numbers that the descriptors sent along get.
+    pub fn fd_numbers(&self) -> impl Iterator<Item = i32> {
         let count = (self.word(Head::FdCount) as usize).min(MAX_COMMAND_FDS);
         // SAFETY: the head has room for MAX_COMMAND_FDS numbers.
-        (0..count).map(|i| unsafe { *self.base.add(Head::Fds as usize + i) as i32 })
+        (0..count).map(|i| unsafe { *self.base.as_ptr().add(Head::Fds as usize + i) as i32 })
     }
 }
 
-impl Drop for Mapped {
+/// # Safety
+/// `array` ends with null, and holds strings that live and do not change for as long as is said.
+unsafe fn strings<'a>(array: *const *const c_char) -> impl Iterator<Item = &'a CStr> {
+    let mut at = array;
+    std::iter::from_fn(move || {
+        // SAFETY: the caller vouches for the array, which is not read past its end.
+        unsafe {
+            let text = NonNull::new((*at).cast_mut())?;
+            at = at.add(1);
+            Some(CStr::from_ptr(text.as_ptr()))
+        }
+    })
+}
+
+impl Drop for Request {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping that `new` made, and nothing refers to it any more.
-        unsafe { libc::munmap(self.base.cast(), self.length) };
+        // SAFETY: this is the mapping that `map` made, and nothing refers to it any more.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
     }
 }
 
@@ -280,42 +356,84 @@ mod tests {
             fds: &[1, 7],
         };
         let file = to_memory_file(&parts).unwrap();
-        // SAFETY: the block was just made.
-        let block = unsafe { Mapped::new(&file) }.unwrap();
-        let strings = |mut at: *const *const libc::c_char| {
-            let mut all = Vec::new();
-            // SAFETY: the arrays end with null and hold C strings.
-            unsafe {
-                while !(*at).is_null() {
-                    all.push(CStr::from_ptr(*at).to_bytes().to_vec());
-                    at = at.add(1);
-                }
-            }
-            all
+        let mut request = Request::map(&file).unwrap();
+        let argv = |request: &Request| {
+            let words = request.argv().map(|word| word.to_bytes().to_vec());
+            words.collect::<Vec<_>>()
         };
-        assert_eq!(block.program(), c"/bin/x");
-        assert_eq!(block.cwd(), c"/a b");
-        assert_eq!(
-            strings(block.argv()),
-            [b"zero".to_vec(), b"\xff one".to_vec(), b"".to_vec()]
+        assert_eq!(request.program(), c"/bin/x");
+        assert_eq!(request.cwd(), c"/a b");
+        let words: [&[u8]; 4] = [b"zero", b"\xff one", b"", b""];
+        assert_eq!(argv(&request), words[..3]);
+        assert!(
+            request
+                .env()
+                .map(CStr::to_bytes)
+                .eq(env.iter().map(Vec::as_slice))
         );
-        assert_eq!(strings(block.env()), env);
-        assert_eq!(block.umask(), Some(0o27));
-        assert_eq!(block.terminal_for(), 0b101);
-        assert_eq!(block.terminal_at(), Some(250));
-        assert_eq!(block.size(), (24, 80));
-        let null: Vec<_> = block.null_for().collect();
+        assert_eq!(request.umask(), Some(0o27));
+        assert_eq!(request.terminal_for(), 0b101);
+        assert_eq!(request.terminal_at(), Some(250));
+        assert_eq!(request.size(), (24, 80));
+        let null: Vec<_> = request.null_for().collect();
         assert_eq!(null, [(0, libc::O_RDONLY), (2, libc::O_RDWR)]);
-        assert_eq!(block.fd_numbers().collect::<Vec<_>>(), [1, 7]);
-        assert_eq!(
-            strings(block.argv_for_sh()),
-            [
-                b"sh".to_vec(),
-                b"/bin/x".to_vec(),
-                b"\xff one".to_vec(),
-                b"".to_vec()
-            ]
-        );
+        assert_eq!(request.fd_numbers().collect::<Vec<_>>(), [1, 7]);
+        request.use_sh();
+        let words: [&[u8]; 4] = [b"sh", b"/bin/x", b"\xff one", b""];
+        assert_eq!(argv(&request), words);
+    }
+
+    #[test]
+    fn a_block_whose_words_lead_elsewhere_is_refused() {
+        let parts = Parts {
+            program: OsStr::new("/bin/x"),
+            argv: &[OsStr::new("x")],
+            env: &[b"A=1".to_vec()],
+            cwd: OsStr::new("/"),
+            umask: None,
+            terminal_for: 0,
+            terminal_at: None,
+            size: (0, 0),
+            null_for: [None; 3],
+            fds: &[],
+        };
+        let whole = build(&parts).unwrap();
+        let map = |block: &[u8]| {
+            let file = memfd_create(c"request", MemfdFlags::CLOEXEC).unwrap();
+            write_all(&file, block).unwrap();
+            Request::map(&file)
+        };
+        map(&whole).unwrap();
+        let with = |word: usize, value: u64| {
+            let mut block = whole.clone();
+            block[8 * word..8 * word + 8].copy_from_slice(&value.to_ne_bytes());
+            map(&block).is_ok()
+        };
+        let end = whole.len() as u64;
+        let argv = HEAD_WORDS + 1;
+        for head in [Head::Program, Head::Cwd, Head::Argv, Head::Env] {
+            for wrong in [end, end + 1, u64::MAX] {
+                assert!(!with(head as usize, wrong));
+            }
+        }
+        // In the head, between two words, and both at once.
+        for wrong in [
+            0,
+            8,
+            8 * argv as u64 + 1,
+            8 * argv as u64 - 8,
+            8 * argv as u64 + 16,
+        ] {
+            assert!(!with(Head::Argv as usize, wrong), "{wrong}");
+        }
+        assert!(!with(Head::Env as usize, 8 * argv as u64));
+        assert!(!with(argv, end) && !with(argv + 2, end));
+        assert!(!with(argv, 0), "no words at all");
+        for length in 0..whole.len() {
+            assert!(map(&whole[..length]).is_err(), "{length}");
+        }
+        let unended = [whole.as_slice(), b"x"].concat();
+        assert!(map(&unended).is_err());
     }
 
     #[test]

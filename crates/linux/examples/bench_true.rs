@@ -8,12 +8,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio as ProcessStdio};
 use std::time::{Duration, Instant};
+use substrate_world::backend::ExecJob;
+use substrate_world::backend::ExecStreams;
 
 use substrate_changes::gc;
 use substrate_changes::pending::Pending;
 use substrate_linux::Linux;
 use substrate_policy::terms::{Limits, PathPattern, WorldSpec};
-use substrate_world::backend::{ExecRequest, Place, WorldBackend};
+use substrate_world::backend::{ExecPlace, ExecRequest, WorldBackend};
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -51,11 +53,16 @@ fn run(arguments: &[OsString]) -> Anyhow<u8> {
         cwd: dir.join("home/project"),
         ..ExecRequest::default()
     };
+    let streams = ExecStreams::default();
+    let job = ExecJob {
+        request: &request,
+        streams: &streams,
+    };
     let result = if kind == "session" {
         let session = backend.ensure_session(&spec, None)?;
-        backend.exec(Place::Session(session), &request)?
+        backend.exec(ExecPlace::Session(session), job)?
     } else {
-        backend.exec(Place::Fresh(&spec), &request)?
+        backend.exec(ExecPlace::fresh(&spec), job)?
     };
     if std::env::var_os("SHOW_ENFORCED").is_some() {
         eprintln!("{:?}", result.enforced);

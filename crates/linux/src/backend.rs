@@ -16,18 +16,23 @@ use substrate_trace::{Enforced, FsDiff, Level, WorldId};
 
 use crate::layout::Placement;
 use crate::limits::Group;
-use crate::make::{self, Live, Options, Purpose};
+use crate::live::Live;
+use crate::make;
+use crate::options::Options;
+use crate::purpose::Purpose;
 use crate::relay;
-use crate::start::{Asked, start, start_error};
+use crate::start::{Asked, start_error};
 use crate::streams::{self, Carried};
 use substrate_changes::pending::{self, Pending};
 use substrate_changes::{diff, gc};
 use substrate_egress::network::{NetReport, NetworkMaker};
 use substrate_starts::ExecJudge;
 use substrate_world::backend::{
-    Beside, ExecRequest, ExecResult, Held, News, Place, PolicyChange, Running, Status, Used,
-    WorldBackend, WorldError, WorldHandle,
+    Beside, ExecJob, ExecPlace, ExecRequest, ExecResult, ExecStreams, Held, News, PolicyChange,
+    Running, Status, Used, WorldBackend, WorldHandle,
 };
+use substrate_world::error::WorldError;
+use substrate_world::progress::OnProgress;
 
 /// Selects the variant with a new root.
 pub const HEAVY_VAR: &str = "SUBSTRATE_HEAVY_ISOLATION";
@@ -39,9 +44,7 @@ pub struct Linux {
     options: Options,
     networks: Option<Box<NetworkMaker>>,
     judge: Option<Arc<dyn ExecJudge>>,
-    sessions: Mutex<Vec<Arc<Session>>>,
-    /// Results of worlds that this backend made and that have ended.
-    finished: Mutex<Vec<(WorldId, Pending)>>,
+    sessions: Mutex<Vec<Arc<SessionWorld>>>,
     /// Worlds in which nothing runs any more, and which the kernel still takes apart.
     leaving: Mutex<Vec<Live>>,
 }
@@ -51,13 +54,13 @@ enum For<'a> {
     /// Nobody in particular.
     Nobody,
     /// A session that is named by this.
-    Session(&'a ExecRequest),
+    Session(ExecJob<'a>),
     /// This command, which starts as soon as it can.
-    Command(&'a ExecRequest),
+    Command(ExecJob<'a>),
 }
 
 /// The world of a session.
-struct Session {
+struct SessionWorld {
     handle: WorldHandle,
     live: Mutex<Live>,
 }
@@ -86,7 +89,6 @@ impl Linux {
             networks: None,
             judge: None,
             sessions: Mutex::new(Vec::new()),
-            finished: Mutex::new(Vec::new()),
             leaving: Mutex::new(Vec::new()),
         }
     }
@@ -104,15 +106,15 @@ impl Linux {
     }
 
     /// Starts a command in a session's world without waiting for it.
-    pub fn start(&self, world: WorldHandle, request: &ExecRequest) -> Result<Command, WorldError> {
+    pub fn start(&self, world: WorldHandle, job: ExecJob<'_>) -> Result<Command, WorldError> {
         let session = self.session(world)?;
         let mut live = lock(&session.live);
-        let (command, mut carried) = start(&live, request)?;
+        let (command, mut carried) = live.start(job)?;
         live.carried.append(&mut carried);
         Ok(command)
     }
 
-    fn session(&self, world: WorldHandle) -> Result<Arc<Session>, WorldError> {
+    fn session(&self, world: WorldHandle) -> Result<Arc<SessionWorld>, WorldError> {
         lock(&self.sessions)
             .iter()
             .find(|session| session.handle == world)
@@ -128,23 +130,22 @@ impl Linux {
         again: Option<&Pending>,
         begin: &mut dyn FnMut() -> bool,
     ) -> Result<Live, WorldError> {
-        let request = match what_for {
-            For::Nobody => None,
-            For::Session(request) | For::Command(request) => Some(request),
+        let (job, first) = match what_for {
+            For::Nobody => (None, None),
+            For::Session(job) => (Some(job), None),
+            For::Command(job) => (Some(job), Some(job)),
         };
+        let request = job.map(|job| job.request);
         let purpose = Purpose {
             spec,
             placement,
-            first: match what_for {
-                For::Command(request) => Some(request),
-                _ => None,
-            },
+            first,
             span: request
                 .and_then(|request| request.span)
                 .map_or_else(String::new, |span| span.to_string()),
             line: request.map_or_else(OsString::new, |request| request.line.clone()),
             cwd: request.map_or_else(|| PathBuf::from("/"), |request| request.cwd.clone()),
-            streams: request.map_or_else(Vec::new, streams::to_take),
+            streams: job.map_or_else(Vec::new, |job| streams::to_take(job.streams)),
             judge: self.judge.clone(),
             again,
             begin: RefCell::new(begin),
@@ -156,19 +157,19 @@ impl Linux {
         &self,
         spec: &WorldSpec,
         placement: Placement,
-        request: &ExecRequest,
+        job: ExecJob<'_>,
         again: Option<&Pending>,
         beside: Option<&mut Beside<'_>>,
         begin: &mut dyn FnMut() -> bool,
     ) -> Result<ExecResult, WorldError> {
         self.see_off();
-        let signals = relay::take_signals().map_err(own("take over signals"))?;
-        let mut live = self.make(spec, placement, For::Command(request), again, begin)?;
+        let signals = relay::take_signals().map_err(WorldError::own("take over signals"))?;
+        let mut live = self.make(spec, placement, For::Command(job), again, begin)?;
         let mut carried = Carried::default();
         let mut empty = false;
         let started = match live.first.take() {
             Some(asked) => asked.and_then(Asked::started),
-            None => start(&live, request),
+            None => live.start(job),
         };
         let begun = started.is_ok();
         let status = started.and_then(|(mut command, streams)| {
@@ -178,7 +179,7 @@ impl Linux {
                 let _ = pending::make_ready(&spec.substrate_home);
             }
             gc::sweep(&spec.substrate_home, &mut || still_runs(&command));
-            let mut tap = |bytes: &[u8]| listen(request, bytes);
+            let mut tap = |bytes: &[u8]| listen(job.streams, bytes);
             let end = relay::run(
                 &|command, signal| live.init.signal(command, signal),
                 &mut command,
@@ -187,9 +188,9 @@ impl Linux {
                 &mut tap,
                 beside,
             );
-            let (end, ran_out) = end.map_err(own("wait for the command"))?;
+            let (end, ran_out) = end.map_err(WorldError::own("wait for the command"))?;
             empty = command.was_last();
-            Ok((status_of(end, request, live.id)?, ran_out))
+            Ok((status_of(end, job.request, live.id)?, ran_out))
         });
         end(&mut live, empty)?;
         live.enforced.degraded.extend(carried.finish());
@@ -214,9 +215,6 @@ impl Linux {
             }
         }
         let result = result(&live, status?, report.unwrap_or_default());
-        if let Some(pending) = live.pending.take() {
-            lock(&self.finished).push((live.id, pending));
-        }
         lock(&self.leaving).push(live);
         Ok(result)
     }
@@ -224,22 +222,22 @@ impl Linux {
     fn exec_in_session(
         &self,
         world: WorldHandle,
-        request: &ExecRequest,
+        job: ExecJob<'_>,
         beside: Option<&mut Beside<'_>>,
     ) -> Result<ExecResult, WorldError> {
         let session = self.session(world)?;
-        let signals = relay::take_signals().map_err(own("take over signals"))?;
-        let (mut command, mut carried) = start(&lock(&session.live), request)?;
-        let mut tap = |bytes: &[u8]| listen(request, bytes);
+        let signals = relay::take_signals().map_err(WorldError::own("take over signals"))?;
+        let (mut command, mut carried) = lock(&session.live).start(job)?;
+        let mut tap = |bytes: &[u8]| listen(job.streams, bytes);
         let patience = time_of(&lock(&session.live).spec);
         let send = command_signals(&session);
         let end = relay::run(&send, &mut command, &signals, patience, &mut tap, beside);
-        let (end, ran_out) = end.map_err(own("wait for the command"))?;
+        let (end, ran_out) = end.map_err(WorldError::own("wait for the command"))?;
         let mut live = lock(&session.live);
         carried.take_over_positions();
         // What runs on in the background may still write.
         live.carried.append(&mut carried);
-        let status = (status_of(end, request, live.id)?, ran_out);
+        let status = (status_of(end, job.request, live.id)?, ran_out);
         let report = live.network.as_mut().map(|network| network.report());
         Ok(result(&live, status, report.unwrap_or_default()))
     }
@@ -249,7 +247,7 @@ impl WorldBackend for Linux {
     fn ensure_session(
         &self,
         spec: &WorldSpec,
-        request: Option<&ExecRequest>,
+        job: Option<ExecJob<'_>>,
     ) -> Result<WorldHandle, WorldError> {
         let mut sessions = lock(&self.sessions);
         if let Some(session) = sessions
@@ -258,10 +256,10 @@ impl WorldBackend for Linux {
         {
             return Ok(session.handle);
         }
-        let what_for = request.map_or(For::Nobody, For::Session);
+        let what_for = job.map_or(For::Nobody, For::Session);
         let live = self.make(spec, Placement::Session, what_for, None, &mut || true)?;
         let handle = WorldHandle { id: live.id };
-        sessions.push(Arc::new(Session {
+        sessions.push(Arc::new(SessionWorld {
             handle,
             live: Mutex::new(live),
         }));
@@ -270,30 +268,26 @@ impl WorldBackend for Linux {
 
     fn exec_beside(
         &self,
-        place: Place<'_>,
-        request: &ExecRequest,
+        place: ExecPlace<'_>,
+        job: ExecJob<'_>,
         beside: Option<&mut Beside<'_>>,
         begin: &mut dyn FnMut() -> bool,
     ) -> Result<ExecResult, WorldError> {
         let (spec, placement, again) = match place {
-            Place::Fresh(spec) => (spec, Placement::Isolated, None),
-            Place::Once(spec) => (spec, Placement::Session, None),
-            Place::Again(spec, earlier) => {
-                let earlier = Pending::find(&spec.substrate_home, earlier)?;
+            ExecPlace::Fresh(spec) => (spec, Placement::Isolated, None),
+            ExecPlace::Once(spec) => (spec, Placement::Session, None),
+            ExecPlace::Again(spec, earlier) => {
+                let earlier = Pending::find(&spec.substrate_home, &earlier)?;
                 (spec, Placement::Isolated, Some(earlier))
             }
-            Place::Session(_) if !begin() => return Err(WorldError::CalledOff),
-            Place::Session(world) => return self.exec_in_session(world, request, beside),
+            ExecPlace::Session(_) if !begin() => return Err(WorldError::CalledOff),
+            ExecPlace::Session(world) => return self.exec_in_session(world, job, beside),
         };
-        self.exec_fresh(spec, placement, request, again.as_ref(), beside, begin)
+        self.exec_fresh(&spec, placement, job, again.as_ref(), beside, begin)
     }
 
-    fn spawn(
-        &self,
-        world: WorldHandle,
-        request: &ExecRequest,
-    ) -> Result<Box<dyn Running>, WorldError> {
-        Ok(Box::new(Started(self.start(world, request)?)))
+    fn spawn(&self, world: WorldHandle, job: ExecJob<'_>) -> Result<Box<dyn Running>, WorldError> {
+        Ok(Box::new(Started(self.start(world, job)?)))
     }
 
     fn enforced(&self, world: WorldHandle) -> Result<Enforced, WorldError> {
@@ -342,16 +336,17 @@ impl WorldBackend for Linux {
         lock(&self.leaving).clear();
     }
 
-    fn fs_diff(&self, world: WorldHandle) -> Result<FsDiff, WorldError> {
-        if self.session(world).is_ok() {
-            return Err(WorldError::Running(world.id));
+    fn fs_diff(
+        &self,
+        held: &Held,
+        hash: bool,
+        progress: OnProgress<'_>,
+    ) -> Result<FsDiff, WorldError> {
+        if self.session(WorldHandle { id: held.world }).is_ok() {
+            return Err(WorldError::Running(held.world));
         }
-        let finished = lock(&self.finished);
-        let pending = finished.iter().find(|(id, _)| *id == world.id);
-        match pending {
-            Some((_, pending)) => Ok(diff::settle(pending, false, &mut |_| true)?),
-            None => Err(WorldError::Gone(world.id)),
-        }
+        let pending = Pending::of(held)?;
+        Ok(diff::settle(&pending, hash, progress)?)
     }
 
     fn apply_policy(
@@ -363,7 +358,7 @@ impl WorldBackend for Linux {
         let mut live = lock(&session.live);
         let mut change = compare(&live.spec, spec);
         if spec.mode == Mode::Enforce && live.enforced.level != Level::Full {
-            change.needs_restart.push("mode");
+            change.needs_restart.push("mode".into());
             change.tightened = true;
         }
         let net_changed = live.spec.net != spec.net || live.spec.mode != spec.mode;
@@ -372,12 +367,12 @@ impl WorldBackend for Linux {
                 Some(network) => {
                     network
                         .update(spec)
-                        .map_err(own("change the network's terms"))?;
-                    change.applied.push("net");
+                        .map_err(WorldError::own("change the network's terms"))?;
+                    change.applied.push("net".into());
                     live.spec.net = spec.net.clone();
                     live.spec.mode = spec.mode;
                 }
-                None => change.needs_restart.push("net"),
+                None => change.needs_restart.push("net".into()),
             }
         }
         Ok(change)
@@ -396,8 +391,7 @@ impl WorldBackend for Linux {
             return Ok(None);
         };
         pending.finish(None)?;
-        lock(&self.finished).push((live.id, pending));
-        Ok(Some(Held { world: live.id }))
+        Ok(pending.held())
     }
 }
 
@@ -438,18 +432,14 @@ fn still_runs(command: &Command) -> bool {
     heard.is_ok_and(|heard| !heard.contains(&true))
 }
 
-fn own(what: &'static str) -> impl FnOnce(io::Error) -> WorldError {
-    move |error| WorldError::Own(what, error)
-}
-
-fn listen(request: &ExecRequest, bytes: &[u8]) {
-    if let Some(tap) = &request.tap {
+fn listen(streams: &ExecStreams, bytes: &[u8]) {
+    if let Some(tap) = &streams.tap {
         (tap.0)(bytes);
     }
 }
 
 /// A session's lock is held only for the moment of sending, so that other commands can start.
-fn command_signals(session: &Session) -> impl Fn(&Command, i32) -> io::Result<()> + '_ {
+fn command_signals(session: &SessionWorld) -> impl Fn(&Command, i32) -> io::Result<()> + '_ {
     |command, signal| lock(&session.live).init.signal(command, signal)
 }
 
@@ -463,7 +453,7 @@ fn time_of(spec: &WorldSpec) -> Option<Duration> {
 fn result(live: &Live, (status, ran_out): (Status, bool), report: NetReport) -> ExecResult {
     let mut limits_reached = live.group.as_ref().map_or_else(Vec::new, Group::reached);
     if ran_out {
-        limits_reached.push("time");
+        limits_reached.push("time".into());
     }
     let mut enforced = live.enforced.clone();
     enforced.degraded.extend(report.degraded);
@@ -474,7 +464,7 @@ fn result(live: &Live, (status, ran_out): (Status, bool), report: NetReport) -> 
         scopes_used: report.scopes,
         net: report.uses,
         limits_reached,
-        held: live.pending.is_some().then_some(Held { world: live.id }),
+        held: live.pending.as_ref().and_then(Pending::held),
     }
 }
 
@@ -547,7 +537,7 @@ fn compare(now: &WorldSpec, next: &WorldSpec) -> PolicyChange {
         ),
     ] {
         if differs {
-            change.needs_restart.push(name);
+            change.needs_restart.push(name.into());
             change.tightened |= tighter;
         }
     }
@@ -557,14 +547,16 @@ fn compare(now: &WorldSpec, next: &WorldSpec) -> PolicyChange {
 /// Ends a world. The end of the first process is the end of all others; only then is the result whole,
 /// unless nobody else was left: then there is nothing to wait for but the kernel's own work.
 fn end(live: &mut Live, empty: bool) -> Result<(), WorldError> {
-    live.init.begin_end().map_err(own("end the world"))?;
+    live.init
+        .begin_end()
+        .map_err(WorldError::own("end the world"))?;
     if let Some(network) = live.network.as_mut() {
         network.drain();
     }
     if empty {
         return Ok(());
     }
-    live.init.wait().map_err(own("end the world"))
+    live.init.wait().map_err(WorldError::own("end the world"))
 }
 
 fn status_of(end: End, request: &ExecRequest, world: WorldId) -> Result<Status, WorldError> {
@@ -574,17 +566,6 @@ fn status_of(end: End, request: &ExecRequest, world: WorldId) -> Result<Status, 
         End::NotStarted(error) => {
             let (program, cwd) = (PathBuf::from(&request.program), request.cwd.clone());
             Err(start_error(error, world, program, cwd))
-        }
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        // What was written reaches its file before the owner goes on or ends.
-        let _ = self.init.kill();
-        self.carried.finish();
-        if let Some(scratch) = &self.scratch {
-            let _ = substrate_changes::remove::remove_path(scratch);
         }
     }
 }

@@ -6,12 +6,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::id_maps::MapsBy;
 use crate::layout::{Layout, What};
 use crate::mountinfo::{self, Mount};
-use crate::steps::{HeldAs, MapsBy};
+use crate::steps::HeldAs;
 use substrate_changes::copy;
-use substrate_changes::pending::{Pending, Root, RootKind};
-use substrate_world::backend::WorldError;
+use substrate_changes::pending::Pending;
+use substrate_changes::root::{Root, RootKind};
+use substrate_world::error::{Cause, WorldError};
 
 /// How many entries are looked at for owners that a user namespace cannot express.
 const LOOKED_AT: usize = 4096;
@@ -183,7 +185,7 @@ pub fn copy_whole(pending: &mut Pending, path: &Path, reason: &str) -> Result<Pa
         return Err(WorldError::Copy {
             path: path.to_owned(),
             reason: reason.to_owned(),
-            source: io::Error::other("it holds Substrate's own files, among them this copy"),
+            source: Cause::new("it holds Substrate's own files, among them this copy"),
         });
     }
     let mut progress = |count: u64| {
@@ -197,7 +199,7 @@ pub fn copy_whole(pending: &mut Pending, path: &Path, reason: &str) -> Result<Pa
     copy::clone_tree(path, &paths.upper, &mut progress).map_err(|source| WorldError::Copy {
         path: path.to_owned(),
         reason: reason.to_owned(),
-        source,
+        source: source.into(),
     })?;
     pending.mark_copied(paths.index)?;
     Ok(paths.upper)

@@ -13,7 +13,7 @@ use substrate_sys::real_path::real_path;
 use crate::expand::{self, Expansion};
 use crate::ground::{Astray, Ground};
 use crate::mountinfo::{self, Mount};
-use substrate_world::backend::WorldError;
+use substrate_world::error::WorldError;
 
 /// Directories that every world has to itself.
 const PRIVATE: [&str; 2] = ["/run", "/tmp"];
@@ -191,7 +191,7 @@ impl Layout {
         } = not_held;
         if spec.mode == Mode::Enforce {
             return Err(WorldError::NotHeld {
-                setting,
+                setting: setting.into(),
                 path: path.to_owned(),
                 reason,
             });

@@ -6,12 +6,14 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use substrate_policy::terms::Limits;
-use substrate_trace::WorldId;
+use substrate_policy::terms::{Limits, WorldSpec};
+use substrate_sys::access;
+use substrate_trace::{Enforced, WorldId};
+use substrate_world::error::{Words, WorldError};
 
 use crate::mountinfo::{self, Mount};
 use substrate_changes::gc::{self, Leftover};
-use substrate_changes::pending::Owner;
+use substrate_changes::owner::Owner;
 
 /// Period of a CPU quota, in microseconds.
 const PERIOD: u64 = 100_000;
@@ -228,16 +230,16 @@ impl Group {
     }
 
     /// Which limits were run into.
-    pub fn reached(&self) -> Vec<&'static str> {
+    pub fn reached(&self) -> Vec<Words> {
         let hits = self.hits();
         hits.iter()
             .filter(|(_, count)| *count > 0)
-            .map(|(name, _)| *name)
+            .map(|(name, _)| name.clone())
             .collect()
     }
 
     /// How often each limit was run into, as far as the kernel counts.
-    pub fn hits(&self) -> Vec<(&'static str, u64)> {
+    pub fn hits(&self) -> Vec<(Words, u64)> {
         let count = |controller: &str, file: &str, key: &str| {
             let path = self.dir(controller)?.join(file);
             let text = fs::read_to_string(path).ok()?;
@@ -254,7 +256,7 @@ impl Group {
         let pids = count("pids", "pids.events", "max");
         [("memory", memory), ("pids", pids)]
             .into_iter()
-            .filter_map(|(name, count)| Some((name, count?)))
+            .filter_map(|(name, count)| Some((name.into(), count?)))
             .collect()
     }
 }
@@ -320,7 +322,7 @@ impl Drop for Group {
             // A group empties a moment after its last process was buried.
             for _ in 0..50 {
                 match fs::remove_dir(dir) {
-                    Err(error) if error.raw_os_error() == Some(16) => {
+                    Err(error) if error.raw_os_error() == Some(substrate_sys::errno::EBUSY) => {
                         std::thread::sleep(Duration::from_millis(2));
                     }
                     _ => break,
@@ -346,6 +348,78 @@ pub fn per_process(limits: &Limits) -> (Vec<(u32, u64)>, Vec<&'static str>) {
         missing.push("cpu");
     }
     (set, missing)
+}
+
+/// Where control groups come from.
+#[derive(Debug, Clone, Default)]
+pub enum Groups {
+    /// Looked for.
+    #[default]
+    Discover,
+    /// Here.
+    At(Hierarchy),
+    /// Not used.
+    Off,
+}
+
+/// Limits by a control group where one can be made, else of each process.
+pub(crate) fn limit(
+    id: WorldId,
+    spec: &WorldSpec,
+    groups: &Groups,
+    mounts: &[Mount],
+    enforced: &mut Enforced,
+) -> (Option<Group>, Vec<(u32, u64)>) {
+    let limits = &spec.limits;
+    if limits.cpu_milli.is_none() && limits.memory.is_none() && limits.pids.is_none() {
+        return (None, Vec::new());
+    }
+    let hierarchy = match groups {
+        Groups::Off => None,
+        Groups::At(hierarchy) => Some(hierarchy.clone()),
+        Groups::Discover => {
+            let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+            discover(mounts, &own)
+        }
+    };
+    if let Some(hierarchy) = hierarchy {
+        match Group::make(&hierarchy, &group_name(id), limits) {
+            Ok(group) => {
+                enforced.limits = group.kind().to_owned();
+                for what in &group.missing {
+                    enforced
+                        .degraded
+                        .push(format!("limits.{what}: no controller here"));
+                }
+                return (Some(group), Vec::new());
+            }
+            Err((path, error)) => enforced
+                .degraded
+                .push(format!("limits: {}: {error}", path.display())),
+        }
+    }
+    let (set, missing) = per_process(limits);
+    enforced.limits = "rlimits".to_owned();
+    for what in missing {
+        enforced
+            .degraded
+            .push(format!("limits.{what}: needs a control group"));
+    }
+    if access::identity().0 == 0 && limits.pids.is_some() {
+        enforced
+            .degraded
+            .push("limits.pids: the kernel does not count root's processes".to_owned());
+    }
+    (None, set)
+}
+
+/// The entrances of a world's group, for its first process.
+pub(crate) fn entrances(group: Option<&Group>) -> Result<Vec<OwnedFd>, WorldError> {
+    let entrances = group.map_or_else(|| Ok(Vec::new()), Group::entrances);
+    entrances.map_err(|(path, source)| WorldError::Group {
+        path,
+        source: source.into(),
+    })
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@ use substrate_init::launch::NewNetwork;
 use substrate_policy::terms::{Mode, NetSpec};
 use substrate_sys::namespace::Namespaces;
 
+use crate::id_maps;
 use crate::layout::Layout;
-use crate::make;
-use crate::probe::{self, Row};
 use crate::steps::Steps;
+use crate::trial::{self, Row};
 use substrate_egress::{self as egress, HostFiles, Proxies};
 
 /// Everything about the network: the gate, the host's resolver, its proxies.
@@ -62,14 +62,14 @@ fn redirected() -> Result<bool, (String, io::Error)> {
         let doing = doing.to_owned();
         move |error| (doing, error)
     };
-    let maps = make::maps().map_err(|error| {
+    let maps = id_maps::maps().map_err(|error| {
         let doing = "find out who we are".to_owned();
         (doing, io::Error::other(error))
     })?;
     let (plan, _) = egress::plan(&NetSpec::default(), Mode::Enforce, &[]);
     let (ours, theirs) = UnixStream::pair().map_err(told("make a socket pair"))?;
     let (layout, held) = (Layout::default(), BTreeMap::new());
-    let mut recipe = probe::recipe(&layout, &held, maps.by);
+    let mut recipe = trial::recipe(&layout, &held, maps.by);
     let (network, joining) =
         NewNetwork::new(plan.clone(), theirs.into()).map_err(told("make a socket pair"))?;
     recipe.network = Some(joining);
@@ -77,7 +77,7 @@ fn redirected() -> Result<bool, (String, io::Error)> {
     recipe.become_somebody(&mut steps);
     recipe.enter_network(&mut steps);
     let namespaces = Namespaces::USER.and(Namespaces::UTS);
-    probe::attempt(namespaces, maps.lines, Some(network), steps)?;
+    trial::attempt(namespaces, maps.lines, Some(network), steps)?;
     let made = plan.receive(ours.as_fd());
     Ok(made.map_err(told("take over the sockets"))?.redirected)
 }

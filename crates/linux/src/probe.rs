@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use substrate_init::launch::{self, LaunchError, Maps, Need, NewNetwork, Plan, Step};
+use substrate_init::launch::{self, Maps, Need, Plan, Step};
 use substrate_policy::terms::Limits;
 use substrate_sys::namespace::Namespaces;
 use substrate_sys::real_path::real_path;
@@ -14,26 +14,15 @@ use substrate_sys::seccomp::{self, Filter};
 use substrate_sys::{landlock, process_info};
 use substrate_trace::{Level, WorldId};
 
+use crate::doing::Doing;
+use crate::id_maps;
 use crate::layout::{Layout, What};
 use crate::limits::{self, Group, Hierarchy};
-use crate::make;
 use crate::mark;
 use crate::mountinfo;
 use crate::netprobe;
-use crate::steps::{HeldAs, Recipe, Steps};
-
-/// One line of the doctor's table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
-    /// What was tried.
-    pub what: &'static str,
-    /// Whether it is there.
-    pub works: bool,
-    /// What was found: a version, a place, or why not.
-    pub found: String,
-    /// What to do about it.
-    pub fix: Option<String>,
-}
+use crate::steps::{FILTER, HeldAs, Steps};
+use crate::trial::{Row, attempt, recipe};
 
 /// What this machine gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,39 +68,6 @@ pub fn probe(scratch: &Path) -> Report {
     Report { level, rows }
 }
 
-/// Makes a world of steps alone and ends it.
-pub(crate) fn attempt(
-    namespaces: Namespaces,
-    maps: Option<Maps>,
-    network: Option<NewNetwork>,
-    steps: Steps,
-) -> Result<(), (String, io::Error)> {
-    let plan = Plan {
-        namespaces,
-        maps,
-        network,
-        steps: steps.steps,
-        slots: steps.slots,
-        ptmx: c"/dev/ptmx".to_owned(),
-        one_shot: true,
-        die_with_thread: true,
-    };
-    let told = |error: LaunchError| match error {
-        LaunchError::Own(what, error) => (what.to_owned(), error),
-        LaunchError::Clone(error) => ("clone".to_owned(), error),
-        LaunchError::Maps(error) => ("write the id maps".to_owned(), error),
-        LaunchError::Died => ("start".to_owned(), io::Error::other("it ended at once")),
-        LaunchError::Step { number, error, .. } => {
-            let label = steps.labels.get(number);
-            let doing = label.map_or("take a step", |label| label.doing);
-            let path = label.and_then(|label| label.path.as_ref());
-            let path = path.map_or_else(String::new, |path| format!(" {}", path.display()));
-            (format!("{doing}{path}"), error)
-        }
-    };
-    launch::launch(plan).map(drop).map_err(told)
-}
-
 const KINDS: [(&str, Namespaces); 5] = [
     ("mount namespaces", Namespaces::MOUNT),
     ("process namespaces", Namespaces::PID),
@@ -135,7 +91,7 @@ fn namespace_rows(rows: &mut Vec<Row>) -> bool {
         rows.push(row(what, &tried, |error| {
             if user.is_err() {
                 Some("needs user namespaces, see above".to_owned())
-            } else if error.raw_os_error() == Some(28) {
+            } else if error.raw_os_error() == Some(substrate_sys::errno::ENOSPC) {
                 Some("raise the matching limit in /proc/sys/user/".to_owned())
             } else {
                 Some("the kernel was built without them".to_owned())
@@ -147,7 +103,7 @@ fn namespace_rows(rows: &mut Vec<Row>) -> bool {
 
 fn identity_steps() -> (Steps, Option<Maps>) {
     let mut steps = Steps::default();
-    let Ok(maps) = make::maps() else {
+    let Ok(maps) = id_maps::maps() else {
         return (steps, None);
     };
     let layout = Layout::default();
@@ -159,7 +115,7 @@ fn identity_steps() -> (Steps, Option<Maps>) {
         .retain(|(step, _)| !matches!(step, Step::Hostname(_)));
     steps
         .labels
-        .retain(|label| label.doing != "set the host name");
+        .retain(|label| label.doing != Doing::SetHostName);
     (steps, maps.lines)
 }
 
@@ -226,29 +182,6 @@ fn user_namespace_fix(error: &io::Error) -> Option<String> {
     }
 }
 
-pub(crate) fn recipe<'a>(
-    layout: &'a Layout,
-    held: &'a BTreeMap<PathBuf, HeldAs>,
-    maps: crate::steps::MapsBy,
-) -> Recipe<'a> {
-    Recipe {
-        id: WorldId::new(),
-        layout,
-        streams: &[],
-        held,
-        maps,
-        own_network: true,
-        network: None,
-        groups: Vec::new(),
-        process_limits: Vec::new(),
-        private_size: None,
-        mask_sys: false,
-        heavy: false,
-        landlock_abi: landlock::abi(),
-        filter: seccomp::Options::default(),
-    }
-}
-
 fn all_kinds() -> Namespaces {
     KINDS
         .iter()
@@ -263,7 +196,7 @@ fn tree_row() -> Row {
         &BTreeMap::new(),
         |error| {
             Some(match error.raw_os_error() {
-            Some(38) => "use kernel 5.12 or newer (mount_setattr)".to_owned(),
+            Some(substrate_sys::errno::ENOSYS) => "use kernel 5.12 or newer (mount_setattr)".to_owned(),
             _ => "in a container, /proc is partly covered, so no fresh one can be mounted: start \
                   it with --security-opt systempaths=unconfined"
                 .to_owned(),
@@ -278,11 +211,11 @@ fn world_row(
     held: &BTreeMap<PathBuf, HeldAs>,
     fix: impl FnOnce(&io::Error) -> Option<String>,
 ) -> Row {
-    let tried = match make::maps() {
+    let tried = match id_maps::maps() {
         Ok(maps) => {
             let steps = recipe(layout, held, maps.by).steps();
             steps
-                .map_err(|error| (make::FILTER.to_owned(), error))
+                .map_err(|error| (FILTER.to_owned(), error))
                 .and_then(|steps| attempt(all_kinds(), maps.lines, None, steps))
         }
         Err(error) => Err(("find out who we are".to_owned(), io::Error::other(error))),
@@ -330,7 +263,7 @@ fn seccomp_rows() -> Vec<Row> {
             notify_exec,
             ..seccomp::Options::default()
         })
-        .map_err(|error| (make::FILTER.to_owned(), error))?;
+        .map_err(|error| (FILTER.to_owned(), error))?;
         for step in [Step::NoNewPrivs, Step::Seccomp(filter)] {
             steps.steps.push((step, Need::Required));
         }

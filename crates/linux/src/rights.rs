@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use substrate_sys::landlock;
 
-use crate::steps::c;
+use crate::c_text::c;
 
 /// Look at it and run it.
 pub(crate) const READ: u64 = landlock::READ_FILE | landlock::READ_DIR | landlock::EXECUTE;

@@ -11,45 +11,13 @@ use std::path::{Path, PathBuf};
 
 use substrate_init::launch::{Command, Parts, Stage, StartError};
 use substrate_sys::real_path::real_path;
-use substrate_trace::{Level, WorldId};
+use substrate_trace::WorldId;
 
-use crate::layout::Layout;
-use crate::make::Live;
-use crate::streams::{Carried, Stream, Streams};
+use crate::inside::Inside;
+use crate::streams::{Carried, Streams};
 use substrate_egress::proxy::VARIABLES;
-use substrate_world::backend::{ExecRequest, WorldError};
-
-/// What a command has to know of its world.
-#[derive(Clone, Copy)]
-pub(crate) struct Inside<'a> {
-    pub world: WorldId,
-    pub level: Level,
-    pub layout: &'a Layout,
-    /// Files of the host as the world may have them.
-    pub streams: &'a [Stream],
-    /// Where a directory of the host is found inside, when that is elsewhere.
-    pub moved: &'a [(PathBuf, PathBuf)],
-    /// Where temporary files go, when that is not the usual place.
-    pub scratch: Option<&'a Path>,
-    /// A gate is the way to the network.
-    pub gated: bool,
-    pub substrate_home: &'a Path,
-}
-
-impl Live {
-    fn inside(&self) -> Inside<'_> {
-        Inside {
-            world: self.id,
-            level: self.enforced.level,
-            layout: &self.layout,
-            streams: &self.streams,
-            moved: &self.moved,
-            scratch: self.scratch.as_deref(),
-            gated: self.network.is_some(),
-            substrate_home: &self.spec.substrate_home,
-        }
-    }
-}
+use substrate_world::backend::{ExecJob, ExecRequest};
+use substrate_world::error::WorldError;
 
 const BEGUN_WITHOUT_STREAMS: &str =
     "hand a descriptor to the command, which had begun and was ended";
@@ -59,7 +27,7 @@ pub(crate) type Ask<'a> = &'a dyn Fn(&Parts<'_>, &[BorrowedFd<'_>]) -> Result<Co
 
 /// A command with all that it gets.
 pub(crate) struct Prepared<'a> {
-    request: &'a ExecRequest,
+    job: ExecJob<'a>,
     world: WorldId,
     program: PathBuf,
     cwd: PathBuf,
@@ -76,19 +44,13 @@ pub struct Asked {
     cwd: PathBuf,
 }
 
-/// Starts a command in a world that lives.
-pub(crate) fn start(live: &Live, request: &ExecRequest) -> Result<(Command, Carried), WorldError> {
-    let prepared = Prepared::new(&live.inside(), request)?;
-    let asked = prepared.ask(&|parts, fds| live.init.ask(parts, fds))?;
-    asked.started()
-}
-
 impl<'a> Prepared<'a> {
     /// Finds what a command needs inside.
-    pub(crate) fn new(
-        inside: &Inside<'_>,
-        request: &'a ExecRequest,
-    ) -> Result<Prepared<'a>, WorldError> {
+    pub(crate) fn new(inside: &Inside<'_>, job: ExecJob<'a>) -> Result<Prepared<'a>, WorldError> {
+        let ExecJob {
+            request,
+            streams: given,
+        } = job;
         let program = find_program(request, inside.substrate_home)?;
         // A link to it may lie in a directory that the world has to itself.
         let cwd = real_path(&request.cwd).unwrap_or_else(|_| request.cwd.clone());
@@ -106,8 +68,8 @@ impl<'a> Prepared<'a> {
             env.retain(|variable| !is_proxy(variable));
         }
         let mut streams = Streams::default();
-        streams.add(&request.stdio, inside)?;
-        for (number, fd) in &request.fds {
+        streams.add(&given.stdio, inside)?;
+        for (number, fd) in &given.fds {
             if let Some(bit) = 1_u8.checked_shl(number.unsigned_abs()) {
                 streams.terminal_for &= !bit;
             }
@@ -117,7 +79,7 @@ impl<'a> Prepared<'a> {
             streams.pass(*number, fd.as_fd(), inside)?;
         }
         Ok(Prepared {
-            request,
+            job,
             world: inside.world,
             program,
             cwd: inside.moved(&cwd),
@@ -128,22 +90,28 @@ impl<'a> Prepared<'a> {
 
     /// Asks for it.
     pub(crate) fn ask(self, send: Ask<'_>) -> Result<Asked, WorldError> {
-        let argv: Vec<&OsStr> = self.request.argv.iter().map(OsString::as_os_str).collect();
+        let argv: Vec<&OsStr> = self
+            .job
+            .request
+            .argv
+            .iter()
+            .map(OsString::as_os_str)
+            .collect();
         let parts = Parts {
             program: self.program.as_os_str(),
             argv: &argv,
             env: &self.env,
             cwd: self.cwd.as_os_str(),
-            umask: self.request.umask,
+            umask: self.job.request.umask,
             terminal_for: self.streams.terminal_for,
-            terminal_at: self.request.terminal_at,
+            terminal_at: self.job.streams.terminal_at,
             size: self.streams.size,
             null_for: self.streams.null_for,
             fds: &self.streams.numbers,
         };
         let fds: Vec<BorrowedFd<'_>> = self.streams.fds.iter().map(AsFd::as_fd).collect();
         let command = send(&parts, &fds).map_err(|error| match error {
-            StartError::Own(error) => WorldError::Own("send the command to the world", error),
+            StartError::Own(error) => WorldError::own("send the command to the world")(error),
             _ => WorldError::Gone(self.world),
         })?;
         Ok(Asked {
@@ -156,24 +124,13 @@ impl<'a> Prepared<'a> {
     }
 }
 
-impl Inside<'_> {
-    fn moved(&self, path: &Path) -> PathBuf {
-        let known = self.moved.iter().find(|(host, _)| path.starts_with(host));
-        match known.and_then(|(host, inside)| Some((path.strip_prefix(host).ok()?, inside))) {
-            Some((rest, inside)) if rest.as_os_str().is_empty() => inside.clone(),
-            Some((rest, inside)) => inside.join(rest),
-            None => path.to_owned(),
-        }
-    }
-}
-
 impl Asked {
     /// Waits until the command is about to become its program.
     pub(crate) fn started(mut self) -> Result<(Command, Carried), WorldError> {
         let carried = self
             .streams
             .begin()
-            .map_err(|error| WorldError::Own(BEGUN_WITHOUT_STREAMS, error))?;
+            .map_err(WorldError::own(BEGUN_WITHOUT_STREAMS))?;
         match self.command.await_start() {
             Ok(()) => Ok((self.command, carried)),
             Err(error) => Err(start_error(error, self.world, self.program, self.cwd)),
@@ -195,16 +152,19 @@ pub(crate) fn start_error(
     cwd: PathBuf,
 ) -> WorldError {
     match error {
-        StartError::Own(error) => WorldError::Own("hear from the command", error),
+        StartError::Own(error) => WorldError::own("hear from the command")(error),
         StartError::Gone => WorldError::Gone(world),
-        StartError::Stage(Stage::Cwd, source) => WorldError::Cwd { path: cwd, source },
+        StartError::Stage(Stage::Cwd, source) => WorldError::Cwd {
+            path: cwd,
+            source: source.into(),
+        },
         StartError::Stage(Stage::Exec, source) if source.kind() == io::ErrorKind::NotFound => {
             WorldError::NotFound(program)
         }
         StartError::Stage(stage, source) => WorldError::Start {
             program,
-            doing: stage_name(stage),
-            source,
+            doing: stage_name(stage).into(),
+            source: source.into(),
         },
     }
 }

@@ -2,11 +2,10 @@
 //! it stands where it stands; `Recipe::steps` is the order.
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, OsStr};
+use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use substrate_init::launch::{Need, Parameter, Slot, Step};
@@ -16,6 +15,9 @@ use substrate_sys::real_path::real_path;
 use substrate_sys::seccomp::{self, Filter};
 use substrate_trace::WorldId;
 
+use crate::c_text::{c, text};
+use crate::doing::{Doing, Label};
+use crate::id_maps::MapsBy;
 use crate::layout::{Layout, What};
 use crate::mark::MARK;
 use crate::rights::{ALL, READ, around};
@@ -25,18 +27,8 @@ const NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 const PROC_READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
 /// Parts of `/proc` that tell about the host and are of no use in a world.
 const PROC_MASKED: [&str; 4] = ["kcore", "keys", "key-users", "timer_list"];
-/// The label of steps that give a stream.
-pub(crate) const HAND_OUT: &str = "hand out the stream";
-/// The label of the step that waits for the network.
-pub(crate) const NETWORK: &str = "prepare the network";
-/// The label of the steps that cover something.
-pub(crate) const HIDE: &str = "hide";
-/// The label of the steps that make something read-only where it is.
-pub(crate) const PROTECT: &str = "protect";
-/// The label of the steps that keep a directory from being moved.
-pub(crate) const FIX: &str = "fix in place";
-/// The label of the step that gives a way to ask for the world's sockets.
-pub(crate) const SOCKETS: &str = "ask for the world's sockets";
+/// What is done when the filter is built, for messages.
+pub(crate) const FILTER: &str = "build the system call filter";
 const NOTHING: &str = "/dev/.substrate-nothing";
 
 /// What is needed to run programs at all, whatever `fs.read` says.
@@ -56,26 +48,6 @@ pub enum HeldAs {
     },
     /// Into a copy.
     Copy(PathBuf),
-}
-
-/// What a step is about, for messages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Label {
-    /// What was being done.
-    pub doing: &'static str,
-    /// With which path.
-    pub path: Option<PathBuf>,
-    /// A held place whose overlay is being made.
-    pub overlay_of: Option<PathBuf>,
-}
-
-/// Who writes the id maps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MapsBy {
-    /// The owner, which has the privilege to map everybody.
-    Owner,
-    /// The world itself, which can map only its own user and group.
-    World(u32, u32),
 }
 
 /// Everything that the steps are made from.
@@ -122,7 +94,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    fn add(&mut self, doing: &'static str, path: Option<&Path>, step: Step) {
+    fn add(&mut self, doing: Doing, path: Option<&Path>, step: Step) {
         self.steps.push((step, Need::Required));
         self.labels.push(Label {
             doing,
@@ -131,7 +103,7 @@ impl Steps {
         });
     }
 
-    fn add_optional(&mut self, doing: &'static str, path: Option<&Path>, step: Step) {
+    fn add_optional(&mut self, doing: Doing, path: Option<&Path>, step: Step) {
         self.add(doing, path, step);
         if let Some((_, need)) = self.steps.last_mut() {
             *need = Need::Optional;
@@ -144,7 +116,7 @@ impl Steps {
     }
 
     /// Takes a copy of what is mounted at a path, changed as said, into a new slot.
-    fn take(&mut self, doing: &'static str, path: &Path, set: u64, clear: u64) -> Slot {
+    fn take(&mut self, doing: Doing, path: &Path, set: u64, clear: u64) -> Slot {
         let slot = self.slot();
         self.add(doing, Some(path), Step::CloneTree(c(path), slot));
         if set | clear != 0 {
@@ -159,13 +131,13 @@ impl Steps {
         slot
     }
 
-    fn attach(&mut self, doing: &'static str, slot: Slot, path: &Path) {
+    fn attach(&mut self, doing: Doing, slot: Slot, path: &Path) {
         self.add(doing, Some(path), Step::Attach(slot, c(path)));
     }
 
     fn mount_new(
         &mut self,
-        doing: &'static str,
+        doing: Doing,
         path: &Path,
         kind: &str,
         parameters: &[(&str, Option<String>)],
@@ -177,7 +149,7 @@ impl Steps {
         self.attach(doing, slot, path);
     }
 
-    fn make_dir(&mut self, doing: &'static str, path: &Path, mode: u32) {
+    fn make_dir(&mut self, doing: Doing, path: &Path, mode: u32) {
         self.add(doing, Some(path), Step::MakeDir(c(path), mode));
     }
 }
@@ -222,7 +194,7 @@ impl Recipe<'_> {
 
     pub(crate) fn become_somebody(&self, steps: &mut Steps) {
         match self.maps {
-            MapsBy::Owner => steps.add("wait for the id maps", None, Step::AwaitMaps),
+            MapsBy::Owner => steps.add(Doing::AwaitMaps, None, Step::AwaitMaps),
             MapsBy::World(user, group) => {
                 for (file, text) in [
                     ("setgroups", "deny".to_owned()),
@@ -231,12 +203,12 @@ impl Recipe<'_> {
                 ] {
                     let path = Path::new("/proc/self").join(file);
                     let step = Step::Write(c(&path), text.into_bytes());
-                    steps.add("write the id map", Some(&path), step);
+                    steps.add(Doing::WriteMap, Some(&path), step);
                 }
             }
         }
         steps.add(
-            "set the host name",
+            Doing::SetHostName,
             None,
             Step::Hostname(c"substrate".to_owned()),
         );
@@ -245,7 +217,7 @@ impl Recipe<'_> {
     fn enter_groups(&mut self, steps: &mut Steps) {
         for entrance in self.groups.drain(..) {
             let step = Step::WriteTo(entrance, b"0".to_vec());
-            steps.add("enter the control group", None, step);
+            steps.add(Doing::EnterGroup, None, step);
         }
     }
 
@@ -253,7 +225,7 @@ impl Recipe<'_> {
         if !self.filter.allow_userns {
             let path = Path::new("/proc/sys/user/max_user_namespaces");
             steps.add_optional(
-                "close further user namespaces",
+                Doing::CloseUserNamespaces,
                 Some(path),
                 Step::Write(c(path), b"0".to_vec()),
             );
@@ -262,9 +234,9 @@ impl Recipe<'_> {
 
     pub(crate) fn enter_network(&mut self, steps: &mut Steps) {
         match self.network.take() {
-            Some(comes) => steps.add(NETWORK, None, Step::JoinNetwork(comes)),
+            Some(comes) => steps.add(Doing::PrepareNetwork, None, Step::JoinNetwork(comes)),
             None if self.own_network => {
-                steps.add("bring up the loopback interface", None, Step::LoopbackUp);
+                steps.add(Doing::LoopbackUp, None, Step::LoopbackUp);
             }
             None => {}
         }
@@ -285,14 +257,14 @@ impl Recipe<'_> {
                     if !writable {
                         set |= RDONLY;
                     }
-                    steps.take("take from the host", path, set, 0)
+                    steps.take(Doing::TakeFromHost, path, set, 0)
                 }
                 What::Held { .. } => match self.held.get(path) {
                     Some(HeldAs::Overlay { upper, work }) => overlay(steps, path, upper, work),
                     Some(HeldAs::Copy(copy)) => {
                         // Substrate's home may be reached through a link.
                         let copy = real_path(copy).unwrap_or_else(|_| copy.clone());
-                        steps.take("take the copy", &copy, NOSUID | NODEV, 0)
+                        steps.take(Doing::TakeCopy, &copy, NOSUID | NODEV, 0)
                     }
                     None => continue,
                 },
@@ -303,8 +275,8 @@ impl Recipe<'_> {
         for path in self.streams {
             // What cannot be handed out is carried over byte by byte.
             let first = steps.steps.len();
-            let slot = steps.take("take the stream", path, RDONLY | NOSUID, 0);
-            steps.add(HAND_OUT, Some(path), Step::HandOut(slot));
+            let slot = steps.take(Doing::TakeStream, path, RDONLY | NOSUID, 0);
+            steps.add(Doing::HandOut, Some(path), Step::HandOut(slot));
             for (_, need) in &mut steps.steps[first..] {
                 *need = Need::Optional;
             }
@@ -326,31 +298,27 @@ impl Recipe<'_> {
                 clear: 0,
                 ..change
             };
-            steps.add(
-                "cut the mounts off",
-                Some(root),
-                Step::ChangeAt(c(root), cut_off),
-            );
+            steps.add(Doing::CutOff, Some(root), Step::ChangeAt(c(root), cut_off));
             let slot = steps.slot();
-            let doing = "build a new root";
+            let doing = Doing::NewRoot;
             steps.add(doing, Some(root), Step::CloneTree(c(root), slot));
             steps.add(doing, Some(root), Step::ChangeTree(slot, change));
             steps.add(doing, Some(root), Step::Pivot(slot, c"/dev".to_owned()));
         } else {
             let step = Step::ChangeAt(c(root), change);
-            steps.add("make the tree read-only", Some(root), step);
+            steps.add(Doing::MakeTreeReadOnly, Some(root), step);
         }
     }
 
     fn mount_proc(&self, steps: &mut Steps) {
         let proc = Path::new("/proc");
         let attributes = NOSUID | NODEV | NOEXEC;
-        steps.mount_new("mount", proc, "proc", &[], attributes);
+        steps.mount_new(Doing::Mount, proc, "proc", &[], attributes);
         for name in PROC_READ_ONLY {
             let path = proc.join(name);
             if path.exists() {
                 let step = Step::Fix(c(&path), RDONLY);
-                steps.add("make read-only", Some(&path), step);
+                steps.add(Doing::MakeReadOnly, Some(&path), step);
             }
         }
     }
@@ -360,24 +328,24 @@ impl Recipe<'_> {
         let source = format!("{MARK}{}", self.id);
         let mut parameters = vec![("source", Some(source)), ("mode", Some("0755".into()))];
         parameters.extend(self.size());
-        steps.mount_new("mount", dev, "tmpfs", &parameters, NOSUID | NOEXEC);
+        steps.mount_new(Doing::Mount, dev, "tmpfs", &parameters, NOSUID | NOEXEC);
         for (node, slot) in &taken.nodes {
             let path = dev.join(node);
             steps.add(
-                "make",
+                Doing::Make,
                 Some(&path),
                 Step::MakeFile(c(&path), 0o666, Vec::new()),
             );
-            steps.attach("put in", *slot, &path);
+            steps.attach(Doing::PutIn, *slot, &path);
         }
         let pts = dev.join("pts");
-        steps.make_dir("make", &pts, 0o755);
+        steps.make_dir(Doing::Make, &pts, 0o755);
         let parameters = [
             ("newinstance", None),
             ("ptmxmode", Some("0666".to_owned())),
             ("mode", Some("0620".to_owned())),
         ];
-        steps.mount_new("mount", &pts, "devpts", &parameters, NOSUID | NOEXEC);
+        steps.mount_new(Doing::Mount, &pts, "devpts", &parameters, NOSUID | NOEXEC);
         for (name, to) in [
             ("ptmx", "pts/ptmx"),
             ("fd", "/proc/self/fd"),
@@ -387,9 +355,9 @@ impl Recipe<'_> {
         ] {
             let path = dev.join(name);
             let step = Step::MakeLink(c(Path::new(to)), c(&path));
-            steps.add("link", Some(&path), step);
+            steps.add(Doing::Link, Some(&path), step);
         }
-        steps.make_dir("make", &dev.join("shm"), 0o1777);
+        steps.make_dir(Doing::Make, &dev.join("shm"), 0o1777);
     }
 
     fn mount_sys(&self, steps: &mut Steps) {
@@ -397,10 +365,10 @@ impl Recipe<'_> {
         if self.mask_sys {
             let parameters = [("mode", Some("0555".to_owned()))];
             let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
-            steps.mount_new("cover", sys, "tmpfs", &parameters, attributes);
+            steps.mount_new(Doing::Cover, sys, "tmpfs", &parameters, attributes);
         } else if self.own_network {
             let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
-            steps.mount_new("mount the kernel's view at", sys, "sysfs", &[], attributes);
+            steps.mount_new(Doing::MountKernelView, sys, "sysfs", &[], attributes);
         }
     }
 
@@ -417,7 +385,7 @@ impl Recipe<'_> {
             .collect();
         let nothing = Path::new(NOTHING);
         steps.add(
-            "make",
+            Doing::Make,
             Some(nothing),
             Step::MakeFile(c(nothing), 0o444, Vec::new()),
         );
@@ -444,10 +412,10 @@ impl Recipe<'_> {
             self.fill_place(steps, taken, &mut filling, path, what);
         }
         for file in filling.scratch {
-            steps.add("remove", Some(&file), Step::Remove(c(&file)));
+            steps.add(Doing::Remove, Some(&file), Step::Remove(c(&file)));
         }
         let root = Path::new("/");
-        steps.add("go to", Some(root), Step::ChangeDir(c(root)));
+        steps.add(Doing::GoTo, Some(root), Step::ChangeDir(c(root)));
     }
 
     fn fill_place(
@@ -470,12 +438,12 @@ impl Recipe<'_> {
             What::Private => self.mount_private(steps, path),
             What::Host { .. } | What::Held { .. } => {
                 if let Some(slot) = taken.places.get(path) {
-                    steps.attach("put in", *slot, path);
+                    steps.attach(Doing::PutIn, *slot, path);
                 }
             }
-            What::Protected => steps.add(PROTECT, Some(path), Step::Fix(c(path), RDONLY)),
+            What::Protected => steps.add(Doing::Protect, Some(path), Step::Fix(c(path), RDONLY)),
             What::Anchored | What::Fixed => {
-                steps.add(FIX, Some(path), Step::Fix(c(path), 0));
+                steps.add(Doing::Fix, Some(path), Step::Fix(c(path), 0));
             }
             What::NoDirectory => self.hide_directory(steps, filling, path),
             What::NoFile => {
@@ -486,7 +454,7 @@ impl Recipe<'_> {
             What::File(content) => {
                 let file = PathBuf::from(format!("/dev/.substrate-{}", filling.scratch.len()));
                 let step = Step::MakeFile(c(&file), 0o444, content.clone());
-                steps.add("make", Some(&file), step);
+                steps.add(Doing::Make, Some(&file), step);
                 cover_with_file(steps, &file, path, Expected::Anything);
                 filling.scratch.push(file);
             }
@@ -497,7 +465,7 @@ impl Recipe<'_> {
     fn hide_directory(&self, steps: &mut Steps, filling: &mut Filling, path: &Path) {
         let expected = self.layout.expected(path);
         let slot = match &filling.empty_dir {
-            Some(first) => steps.take(HIDE, first, 0, 0),
+            Some(first) => steps.take(Doing::Hide, first, 0, 0),
             None => {
                 let parameters = [
                     ("mode", Some("0000".to_owned())),
@@ -507,12 +475,12 @@ impl Recipe<'_> {
                 let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
                 let slot = steps.slot();
                 let step = new_filesystem("tmpfs", &parameters, attributes, slot);
-                steps.add(HIDE, Some(path), step);
+                steps.add(Doing::Hide, Some(path), step);
                 slot
             }
         };
         let step = Step::Cover(slot, c(path), expected);
-        steps.add(HIDE, Some(path), step);
+        steps.add(Doing::Hide, Some(path), step);
         if expected != Expected::Anything && filling.empty_dir.is_none() {
             filling.empty_dir = Some(path.to_owned());
         }
@@ -527,12 +495,12 @@ impl Recipe<'_> {
             .collect();
         between.reverse();
         for dir in between {
-            steps.make_dir("make", dir, 0o755);
+            steps.make_dir(Doing::Make, dir, 0o755);
         }
         let is_dir = match what {
             What::File(content) => {
                 let step = Step::MakeFile(c(path), 0o444, content.clone());
-                return steps.add("make", Some(path), step);
+                return steps.add(Doing::Make, Some(path), step);
             }
             What::Host { .. } | What::Held { .. } => {
                 fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
@@ -541,10 +509,10 @@ impl Recipe<'_> {
             _ => return,
         };
         if is_dir {
-            steps.make_dir("make", path, 0o755);
+            steps.make_dir(Doing::Make, path, 0o755);
         } else {
             let step = Step::MakeFile(c(path), 0o644, Vec::new());
-            steps.add("make", Some(path), step);
+            steps.add(Doing::Make, Some(path), step);
         }
     }
 
@@ -553,36 +521,36 @@ impl Recipe<'_> {
         let mode = if run { "0755" } else { "1777" };
         let mut parameters = vec![("mode", Some(mode.to_owned()))];
         parameters.extend(self.size());
-        steps.mount_new("mount", path, "tmpfs", &parameters, NOSUID | NODEV);
+        steps.mount_new(Doing::Mount, path, "tmpfs", &parameters, NOSUID | NODEV);
         if run {
             let user = substrate_sys::access::identity().0;
-            steps.make_dir("make", &path.join("lock"), 0o1777);
-            steps.make_dir("make", &path.join("user"), 0o755);
-            steps.make_dir("make", &path.join("user").join(user.to_string()), 0o700);
+            steps.make_dir(Doing::Make, &path.join("lock"), 0o1777);
+            steps.make_dir(Doing::Make, &path.join("user"), 0o755);
+            steps.make_dir(
+                Doing::Make,
+                &path.join("user").join(user.to_string()),
+                0o700,
+            );
         }
     }
 
     fn lock(&self, steps: &mut Steps) -> io::Result<()> {
         for (resource, value) in &self.process_limits {
             let step = Step::Limit(*resource, *value);
-            steps.add("limit processes", None, step);
+            steps.add(Doing::LimitProcesses, None, step);
         }
-        steps.add("hide the first process", None, Step::Unreadable);
+        steps.add(Doing::HideFirstProcess, None, Step::Unreadable);
         if self.filter.hold_sockets {
-            steps.add(SOCKETS, None, Step::AskSockets);
+            steps.add(Doing::AskSockets, None, Step::AskSockets);
         }
-        steps.add("give up new privileges", None, Step::NoNewPrivs);
+        steps.add(Doing::NoNewPrivileges, None, Step::NoNewPrivs);
         if self.landlock_abi > 0 {
             let step = Step::Landlock(self.handled(), self.rights());
-            steps.add("restrict by Landlock", None, step);
+            steps.add(Doing::RestrictByLandlock, None, step);
         }
-        steps.add("give up capabilities", None, Step::DropCaps);
+        steps.add(Doing::DropCapabilities, None, Step::DropCaps);
         let filter = Filter::new(self.filter)?;
-        steps.add(
-            "install the system call filter",
-            None,
-            Step::Seccomp(filter),
-        );
+        steps.add(Doing::InstallFilter, None, Step::Seccomp(filter));
         Ok(())
     }
 
@@ -642,7 +610,7 @@ fn take_devices(steps: &mut Steps) -> Vec<(&'static str, Slot)> {
         let path = Path::new("/dev").join(node);
         if path.exists() {
             // Devices can be written on a read-only mount; their modes and times are the host's.
-            let slot = steps.take("take the device", &path, RDONLY, 0);
+            let slot = steps.take(Doing::TakeDevice, &path, RDONLY, 0);
             nodes.push((node, slot));
         }
     }
@@ -658,7 +626,7 @@ fn overlay(steps: &mut Steps, target: &Path, upper: &Path, work: &Path) -> Slot 
             true => Step::OpenPlace(c(dir), slot),
             false => Step::Open(c(dir), slot),
         };
-        steps.add("open a layer for the overlay on", Some(dir), step);
+        steps.add(Doing::OpenLayer, Some(dir), step);
         parameters.push((text(key), Parameter::Slot(slot)));
     }
     for flag in ["userxattr", "volatile"] {
@@ -671,9 +639,9 @@ fn overlay(steps: &mut Steps, target: &Path, upper: &Path, work: &Path) -> Slot 
         attributes: NOSUID | NODEV,
         slot,
     };
-    steps.add("make the overlay on", Some(target), step);
+    steps.add(Doing::MakeOverlay, Some(target), step);
     steps.add(
-        "write to the overlay on",
+        Doing::WriteToOverlay,
         Some(target),
         Step::CheckWritable(slot),
     );
@@ -684,9 +652,9 @@ fn overlay(steps: &mut Steps, target: &Path, upper: &Path, work: &Path) -> Slot 
 }
 
 fn cover_with_file(steps: &mut Steps, file: &Path, path: &Path, expected: Expected) {
-    let slot = steps.take(HIDE, file, RDONLY, 0);
+    let slot = steps.take(Doing::Hide, file, RDONLY, 0);
     let step = Step::Cover(slot, c(path), expected);
-    steps.add(HIDE, Some(path), step);
+    steps.add(Doing::Hide, Some(path), step);
 }
 
 fn new_filesystem(
@@ -710,24 +678,4 @@ fn new_filesystem(
         attributes,
         slot,
     }
-}
-
-/// A path as the kernel takes it. Paths come from the kernel or were checked before, so a NUL
-/// byte cannot be in one; cutting there would still only make the step fail.
-pub(crate) fn c(path: &Path) -> CString {
-    c_bytes(path.as_os_str())
-}
-
-fn text(value: &str) -> CString {
-    c_bytes(OsStr::new(value))
-}
-
-fn c_bytes(value: &OsStr) -> CString {
-    let bytes: Vec<u8> = value
-        .as_bytes()
-        .iter()
-        .copied()
-        .take_while(|b| *b != 0)
-        .collect();
-    CString::new(bytes).unwrap_or_default()
 }

@@ -6,123 +6,32 @@
 //! took from the host. A file that is written and that the world may not write anyway has no such
 //! mount; its bytes are carried over from a pipe.
 
-use std::fs::{self, File};
+use crate::host_file::Named;
+use crate::host_file::look;
+use crate::host_file::null_mode;
+use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use substrate_sys::{flags, mask, poll, streams, terminal, unix_sockets};
+use substrate_sys::{mask, poll, terminal, unix_sockets};
 use substrate_trace::Level;
 
+use crate::inside::Inside;
 use crate::layout::{Layout, What};
-use crate::start::Inside;
-use substrate_world::backend::{ExecRequest, Stdio, WorldError};
-
-/// A file of the host as the world may have it: on a read-only mount of its own.
-#[derive(Debug)]
-pub struct Stream {
-    identity: (u64, u64),
-    handle: OwnedFd,
-}
-
-impl Stream {
-    /// One that the first process of a world handed out.
-    pub(crate) fn new(handle: OwnedFd) -> io::Result<Stream> {
-        let stat = substrate_sys::at::stat(&handle, "")?;
-        Ok(Stream {
-            identity: (stat.dev, stat.ino),
-            handle,
-        })
-    }
-
-    fn open(&self, named: &Named) -> io::Result<File> {
-        let path = format!("/proc/self/fd/{}", self.handle.as_raw_fd());
-        let wait = named.flags & flags::O_NONBLOCK;
-        let file = File::options()
-            .read(named.reads)
-            .write(named.writes)
-            // The other end of a named pipe need not be there at this moment.
-            .custom_flags(named.flags & flags::O_APPEND | flags::O_NONBLOCK | flags::O_NOCTTY)
-            .open(path)?;
-        if wait == 0 {
-            streams::wait_for_data(file.as_fd())?;
-        }
-        let meta = file.metadata()?;
-        if (meta.dev(), meta.ino()) != named.identity {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        Ok(file)
-    }
-}
-
-/// The mode that a descriptor of `/dev/null` was opened with, for a stream to which the world can
-/// open its own instead.
-fn null_mode(number: i32, fd: BorrowedFd<'_>) -> Option<i32> {
-    let meta = File::from(fd.try_clone_to_owned().ok()?).metadata().ok()?;
-    let null = meta.file_type().is_char_device() && meta.rdev() == streams::NULL;
-    match null && (0..3).contains(&number) {
-        true => Some(streams::opened_with(fd).ok()? & flags::O_ACCMODE),
-        false => None,
-    }
-}
-
-/// A file, device or pipe of the host that has a name.
-struct Named {
-    identity: (u64, u64),
-    /// Where it is, if that can be told.
-    path: Option<PathBuf>,
-    regular: bool,
-    reads: bool,
-    writes: bool,
-    flags: i32,
-}
-
-/// Finds out what a descriptor leads to; nothing for what has no name on the host, which nobody
-/// else can meet. A file that is open both ways serves the way that its number is used.
-fn look(number: i32, fd: BorrowedFd<'_>) -> io::Result<Option<Named>> {
-    let file = File::from(fd.try_clone_to_owned()?);
-    let meta = file.metadata()?;
-    let kind = meta.file_type();
-    if meta.nlink() == 0 || kind.is_socket() || fd.is_terminal() {
-        return Ok(None);
-    }
-    let path = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
-    if kind.is_fifo() && !path.is_absolute() {
-        return Ok(None);
-    }
-    let identity = (meta.dev(), meta.ino());
-    let same = |path: &PathBuf| {
-        fs::symlink_metadata(path).is_ok_and(|now| (now.dev(), now.ino()) == identity)
-    };
-    let flags = streams::opened_with(fd)?;
-    let regular = kind.is_file();
-    let mut reads = flags & flags::O_ACCMODE != flags::O_WRONLY;
-    let mut writes = flags & flags::O_ACCMODE != flags::O_RDONLY;
-    if regular && reads && writes {
-        writes = matches!(number, 1 | 2);
-        reads = !writes;
-    }
-    Ok(Some(Named {
-        identity,
-        path: Some(path).filter(same),
-        regular,
-        reads,
-        writes,
-        flags,
-    }))
-}
+use substrate_world::backend::{ExecStreams, Stdio};
+use substrate_world::error::WorldError;
 
 /// The paths that the first process of a world has to take from the host for a command.
-pub(crate) fn to_take(request: &ExecRequest) -> Vec<PathBuf> {
+pub(crate) fn to_take(streams: &ExecStreams) -> Vec<PathBuf> {
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-    let standard: Vec<BorrowedFd<'_>> = match &request.stdio {
+    let standard: Vec<BorrowedFd<'_>> = match &streams.stdio {
         Stdio::Inherit => vec![stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
         Stdio::Given(fds) => fds.iter().map(AsFd::as_fd).collect(),
         Stdio::Terminal(..) => Vec::new(),
     };
-    let others = request.fds.iter().map(|(number, fd)| (*number, fd.as_fd()));
+    let others = streams.fds.iter().map(|(number, fd)| (*number, fd.as_fd()));
     let mut paths: Vec<PathBuf> = (0..)
         .zip(standard)
         .chain(others)
@@ -191,7 +100,7 @@ impl Carried {
 }
 
 fn own(what: &'static str) -> impl FnOnce(io::Error) -> WorldError {
-    move |error| WorldError::Own(what, error)
+    WorldError::own(what)
 }
 
 impl Streams {

@@ -15,18 +15,26 @@ use substrate_sys::real_path::real_path;
 use substrate_sys::seccomp::{self, Filter};
 use substrate_trace::{Enforced, Level, WorldId};
 
+use crate::c_text::c;
+use crate::doing::{Doing, Label};
 use crate::expand;
 use crate::ground::{Astray, Ground};
 use crate::held;
+use crate::launching::{Beginning, Meanwhile, launch_steps};
 use crate::layout::{Host, Layout, Placement, What};
-use crate::make::{self, Beginning, Live, Meanwhile, Options, Purpose};
+use crate::limits;
+use crate::live::Live;
 use crate::mountinfo;
+use crate::options::Options;
+use crate::purpose::Purpose;
 use crate::rights::{ALL, READ, around};
-use crate::steps::{Label, Steps, c};
+use crate::steps::{FILTER, Steps};
 use crate::streams::Carried;
 use substrate_changes::gc;
-use substrate_changes::pending::{self, Owner, RootKind};
-use substrate_world::backend::WorldError;
+use substrate_changes::owner::Owner;
+use substrate_changes::pending;
+use substrate_changes::root::RootKind;
+use substrate_world::error::WorldError;
 
 const USE_DEVICE: u64 = READ | landlock::WRITE_FILE | landlock::TRUNCATE | landlock::IOCTL_DEV;
 const DEVICES: [&str; 9] = [
@@ -62,7 +70,7 @@ fn build(
     scratch: &Path,
 ) -> Result<Live, WorldError> {
     let spec = purpose.spec;
-    let own = |what| move |error| WorldError::Own(what, error);
+    let own = WorldError::own;
     let mounts = mountinfo::read().map_err(own("read /proc/self/mountinfo"))?;
     let host = Host {
         mounts,
@@ -99,7 +107,7 @@ fn build(
             enforced.fs = "landlock+copy".to_owned();
             let project = spec.project.iter().flat_map(real_path).next();
             let held = [What::Held { apart: false }];
-            pending = make::new_pending(purpose, id, held.iter())?;
+            pending = purpose.pending(id, held.iter())?;
             if let (Some(pending), Some(project)) = (pending.as_mut(), project) {
                 let copy = match earlier(purpose, &project)? {
                     Some(copy) => copy,
@@ -118,25 +126,25 @@ fn build(
     }
     world.roots.push(scratch.to_owned());
     world.moved.push(("/tmp".into(), scratch.to_owned()));
-    let (group, process_limits) = make::limit(id, spec, options, &host, &mut enforced);
+    let (group, process_limits) =
+        limits::limit(id, spec, &options.groups, &host.mounts, &mut enforced);
     let mut steps = Steps::default();
-    if let Some(group) = &group {
-        let entrances = group
-            .entrances()
-            .map_err(|(path, source)| WorldError::Group { path, source })?;
-        for entrance in entrances {
-            add(
-                &mut steps,
-                "enter the control group",
-                Step::WriteTo(entrance, b"0".to_vec()),
-            );
-        }
+    for entrance in limits::entrances(group.as_ref())? {
+        add(
+            &mut steps,
+            Doing::EnterGroup,
+            Step::WriteTo(entrance, b"0".to_vec()),
+        );
     }
     for (resource, value) in process_limits {
-        add(&mut steps, "limit processes", Step::Limit(resource, value));
+        add(
+            &mut steps,
+            Doing::LimitProcesses,
+            Step::Limit(resource, value),
+        );
     }
-    add(&mut steps, "hide the first process", Step::Unreadable);
-    add(&mut steps, "give up new privileges", Step::NoNewPrivs);
+    add(&mut steps, Doing::HideFirstProcess, Step::Unreadable);
+    add(&mut steps, Doing::NoNewPrivileges, Step::NoNewPrivs);
     let abi = landlock::abi();
     let handled = Handled {
         net: if spec.net.isolate {
@@ -149,10 +157,10 @@ fn build(
     let rights = rights(spec, &world, &host, &ground, &mut enforced);
     add(
         &mut steps,
-        "restrict by Landlock",
+        Doing::RestrictByLandlock,
         Step::Landlock(handled, rights),
     );
-    add(&mut steps, "give up capabilities", Step::DropCaps);
+    add(&mut steps, Doing::DropCapabilities, Step::DropCaps);
     let filter = Filter::new(seccomp::Options {
         allow_ptrace: spec.allow_ptrace,
         allow_userns: false,
@@ -162,34 +170,23 @@ fn build(
         // Connected from outside, a socket would not be bound by Landlock either.
         hold_sockets: false,
     })
-    .map_err(|error| WorldError::Own(make::FILTER, error))?;
-    add(
-        &mut steps,
-        "install the system call filter",
-        Step::Seccomp(filter),
-    );
+    .map_err(WorldError::own(FILTER))?;
+    add(&mut steps, Doing::InstallFilter, Step::Seccomp(filter));
     let beginning = Beginning {
         maps: None,
         namespaces: Namespaces::NONE,
         network: None,
         placement: purpose.placement,
     };
-    let mut may_begin = false;
-    let mut chores = || {
-        may_begin = purpose.begin.borrow_mut()();
-        may_begin
-    };
+    let mut begin = || purpose.begin.borrow_mut()();
     let meanwhile = Meanwhile {
-        chores: Some(&mut chores),
+        begin: &mut begin,
+        pending: None,
         gate: None,
         first: None,
     };
-    let mut launched = make::launch_steps(steps, beginning, meanwhile)
-        .map_err(|(error, label)| make::launch_error(error, label.as_ref()))?;
-    if !may_begin {
-        return Err(WorldError::CalledOff);
-    }
-    let guard = make::guard(id, purpose, &mut launched, &[], &mut enforced)?;
+    let mut launched = launch_steps(steps, beginning, meanwhile).map_err(|failed| failed.error)?;
+    let guard = launched.guard(id, purpose, &[], &mut enforced)?;
     Ok(Live {
         id,
         init: launched.init,
@@ -232,7 +229,7 @@ struct Writable {
     moved: Vec<(PathBuf, PathBuf)>,
 }
 
-fn add(steps: &mut Steps, doing: &'static str, step: Step) {
+fn add(steps: &mut Steps, doing: Doing, step: Step) {
     steps.steps.push((step, Need::Required));
     steps.labels.push(Label {
         doing,
@@ -268,8 +265,8 @@ fn scratch_dir(spec: &WorldSpec, id: WorldId) -> Result<PathBuf, WorldError> {
         .recursive(true)
         .mode(0o700)
         .create(&dir)
-        .map_err(|error| WorldError::Own("make a temporary directory", error))?;
-    real_path(&dir).map_err(|error| WorldError::Own("find the temporary directory", error))
+        .map_err(WorldError::own("make a temporary directory"))?;
+    real_path(&dir).map_err(WorldError::own("find the temporary directory"))
 }
 
 /// What Landlock is told: read all but what is hidden, write what is the world's.

@@ -19,15 +19,18 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
+use substrate_world::backend::ExecJob;
+use substrate_world::backend::ExecStreams;
 
 use substrate_linux::Linux;
+use substrate_linux::limits::Groups;
 use substrate_linux::limits::Hierarchy;
-use substrate_linux::make::{Groups, Options};
+use substrate_linux::options::Options;
 use substrate_policy::terms::{Mode, PathPattern, WorldSpec};
 use substrate_starts::{ExecJudge, ExecVerdict, ProgramStart};
 use substrate_sys::access;
 use substrate_trace::Level;
-use substrate_world::backend::{ExecRequest, Place, WorldBackend};
+use substrate_world::backend::{ExecPlace, ExecRequest, WorldBackend};
 
 const NOBODY: u32 = 65534;
 
@@ -175,14 +178,19 @@ fn own_a_world(arguments: &[OsString]) -> ExitCode {
         cwd,
         ..ExecRequest::default()
     };
+    let streams = ExecStreams::default();
+    let job = ExecJob {
+        request: &request,
+        streams: &streams,
+    };
     let result = if session {
-        let first = (!late).then_some(&request);
+        let first = (!late).then_some(job);
         let world = backend
             .ensure_session(&spec, first)
             .unwrap_or_else(|e| panic!("{e}"));
-        backend.exec(Place::Session(world), &request)
+        backend.exec(ExecPlace::Session(world), job)
     } else {
-        backend.exec(Place::Fresh(&spec), &request)
+        backend.exec(ExecPlace::fresh(&spec), job)
     };
     match result {
         Ok(result) => {

@@ -11,20 +11,24 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
+use substrate_world::backend::ExecJob;
+use substrate_world::backend::ExecStreams;
+use substrate_world::backend::Held;
 
-use substrate_changes::apply::{ApplyOptions, Watch};
+use substrate_changes::apply::ApplyOptions;
+use substrate_changes::observer::Observer;
 use substrate_changes::pending::Pending;
 use substrate_changes::{apply, gc, patch};
 use substrate_egress::gated;
-use substrate_linux::make::{Groups, Options};
+use substrate_linux::limits::Groups;
+use substrate_linux::options::Options;
 use substrate_linux::{Linux, netprobe};
 use substrate_policy::budget::own_cells;
 use substrate_policy::terms::{HomeMode, HostPattern, HostRule, Mode, PathPattern, WorldSpec};
 use substrate_starts::{ExecJudge, ExecVerdict, ProgramStart};
 use substrate_trace::Level;
-use substrate_world::backend::{
-    ExecRequest, ExecResult, Place, Status, Stdio, WorldBackend, WorldError,
-};
+use substrate_world::backend::{ExecPlace, ExecRequest, ExecResult, Status, Stdio, WorldBackend};
+use substrate_world::error::WorldError;
 
 struct Rig {
     _dir: tempfile::TempDir,
@@ -86,6 +90,10 @@ impl Rig {
     }
 }
 
+fn job<'a>(request: &'a ExecRequest, streams: &'a ExecStreams) -> ExecJob<'a> {
+    ExecJob { request, streams }
+}
+
 /// Standard streams that collect what a command says.
 fn collecting() -> (Stdio, std::io::PipeReader) {
     let (reader, writer) = std::io::pipe().unwrap();
@@ -96,13 +104,13 @@ fn collecting() -> (Stdio, std::io::PipeReader) {
 
 fn exec(
     backend: &Linux,
-    place: Place<'_>,
-    mut request: ExecRequest,
+    place: ExecPlace<'_>,
+    request: ExecRequest,
 ) -> (Result<ExecResult, WorldError>, String) {
     let (stdio, mut reader) = collecting();
-    request.stdio = stdio;
-    let result = backend.exec(place, &request);
-    drop(request);
+    let streams = ExecStreams::from(stdio);
+    let result = backend.exec(place, job(&request, &streams));
+    drop(streams);
     let mut said = Vec::new();
     reader.read_to_end(&mut said).unwrap();
     (result, String::from_utf8_lossy(&said).into_owned())
@@ -110,7 +118,7 @@ fn exec(
 
 fn isolated(rig: &Rig, line: &str) -> (ExecResult, String) {
     let backend = Linux::new(Options::default());
-    let (result, said) = exec(&backend, Place::Fresh(&rig.spec), rig.shell(line));
+    let (result, said) = exec(&backend, ExecPlace::fresh(&rig.spec), rig.shell(line));
     (result.unwrap_or_else(|error| panic!("{error}")), said)
 }
 
@@ -151,16 +159,13 @@ fn nothing_starts_before_the_caller_has_begun() {
     let rig = Rig::new();
     let backend = Linux::new(Options::default());
     let note = rig.project.join("note");
-    for place in [Place::Fresh(&rig.spec), Place::Once(&rig.spec)] {
+    for place in [ExecPlace::fresh(&rig.spec), ExecPlace::once(&rig.spec)] {
         let (stdio, mut reader) = collecting();
-        let request = ExecRequest {
-            stdio,
-            ..rig.shell("cat note")
-        };
+        let (request, streams) = (rig.shell("cat note"), ExecStreams::from(stdio));
         let mut begin = || fs::write(&note, "begun").is_ok();
-        let result = backend.exec_beside(place, &request, None, &mut begin);
+        let result = backend.exec_beside(place, job(&request, &streams), None, &mut begin);
         assert_eq!(result.unwrap().status, Status::Exited(0));
-        drop(request);
+        drop(streams);
         let mut said = String::new();
         reader.read_to_string(&mut said).unwrap();
         assert_eq!(said, "begun");
@@ -168,9 +173,9 @@ fn nothing_starts_before_the_caller_has_begun() {
     }
     backend.see_off();
     let before = rig.results();
-    for place in [Place::Fresh(&rig.spec), Place::Once(&rig.spec)] {
-        let request = rig.shell("touch started");
-        let result = backend.exec_beside(place, &request, None, &mut || false);
+    for place in [ExecPlace::fresh(&rig.spec), ExecPlace::once(&rig.spec)] {
+        let (request, streams) = (rig.shell("touch started"), ExecStreams::default());
+        let result = backend.exec_beside(place, job(&request, &streams), None, &mut || false);
         assert!(matches!(result, Err(WorldError::CalledOff)), "{result:?}");
         assert!(!rig.project.join("started").exists());
     }
@@ -228,7 +233,7 @@ fn new_files_get_the_mask_that_was_asked_for() {
     let backend = Linux::new(Options::default());
     let mut request = rig.shell("umask; touch new; stat -c %a new; stat -c %a /tmp /dev/shm");
     request.umask = Some(0o27);
-    let (result, said) = exec(&backend, Place::Fresh(&rig.spec), request);
+    let (result, said) = exec(&backend, ExecPlace::fresh(&rig.spec), request);
     assert_eq!(result.unwrap().status, Status::Exited(0));
     assert_eq!(said, "0027\n640\n1777\n1777\n");
 }
@@ -250,6 +255,7 @@ fn an_allowed_name_is_reached_through_the_gate_and_no_other() {
         written: format!("host-loopback:{port}"),
         host: HostPattern::HostLoopback,
         ports: Some((port, port)),
+        internal: false,
     }];
     let backend = Linux::new(Options::default()).with_network(gated::networks(
         Arc::new(|_| {}),
@@ -263,7 +269,7 @@ fn an_allowed_name_is_reached_through_the_gate_and_no_other() {
     let mut request = rig.shell("");
     request.program = "/bin/bash".into();
     request.argv = vec!["bash".into(), "-c".into(), line.into()];
-    let (result, said) = exec(&backend, Place::Fresh(&rig.spec), request);
+    let (result, said) = exec(&backend, ExecPlace::fresh(&rig.spec), request);
     let result = result.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(said, "hello\nno such name\n");
     assert_eq!(result.enforced.net, "gate");
@@ -304,16 +310,14 @@ fn writes_are_held_wherever_the_project_lies() {
         }
         let line = "cat file; echo after > file; mkdir d; echo new > d/new; rm -f gone; cat file";
         let backend = Linux::new(Options::default());
-        let (result, said) = exec(&backend, Place::Fresh(&rig.spec), rig.shell(line));
+        let (result, said) = exec(&backend, ExecPlace::fresh(&rig.spec), rig.shell(line));
         let result = result.unwrap_or_else(|error| panic!("{name:?}: {error}"));
         assert_eq!(result.status, Status::Exited(0), "{name:?}: {said}");
         assert_eq!(said, "beforeafter\n", "{name:?}");
         assert_eq!(fs::read(rig.project.join("file")).unwrap(), b"before");
         assert!(!rig.project.join("d").exists());
-        assert!(result.held.is_some());
-        let diff = backend
-            .fs_diff(substrate_world::backend::WorldHandle { id: result.world })
-            .unwrap();
+        let held = result.held.unwrap();
+        let diff = backend.fs_diff(&held, false, &mut |_| true).unwrap();
         assert_eq!(diff.writes, [rig.project.join("d/new")], "{name:?}");
         assert_eq!(diff.mods, [rig.project.join("file")], "{name:?}");
     }
@@ -379,10 +383,11 @@ fn bytes_arrive_as_bytes_and_scripts_without_a_head_run() {
         ..ExecRequest::default()
     };
     let (stdio, mut reader) = collecting();
-    let request = ExecRequest { stdio, ..request };
+    let streams = ExecStreams::from(stdio);
     let backend = Linux::new(Options::default());
-    backend.exec(Place::Fresh(&rig.spec), &request).unwrap();
-    drop(request);
+    let place = ExecPlace::fresh(&rig.spec);
+    backend.exec(place, job(&request, &streams)).unwrap();
+    drop(streams);
     let mut said = Vec::new();
     reader.read_to_end(&mut said).unwrap();
     assert_eq!(said, [b"one|", odd.as_bytes(), b"|"].concat());
@@ -399,13 +404,11 @@ fn a_result_is_whole_though_somebody_was_still_writing() {
     let busy = format!("echo x > grows; {writers}");
     for (line, daemon) in [(busy.as_str(), true), ("echo x > grows", false)] {
         let (stdio, _reader) = collecting();
-        let request = ExecRequest {
-            stdio,
-            ..rig.shell(line)
-        };
+        let (request, streams) = (rig.shell(line), ExecStreams::from(stdio));
         // The world may still be there now, but nothing may run in it.
-        let result = backend.exec_beside(Place::Fresh(&rig.spec), &request, None, &mut || true);
-        let held = Pending::of(&rig.spec.substrate_home, result.unwrap().held.unwrap()).unwrap();
+        let place = ExecPlace::fresh(&rig.spec);
+        let result = backend.exec_beside(place, job(&request, &streams), None, &mut || true);
+        let held = Pending::of(&result.unwrap().held.unwrap()).unwrap();
         let mut roots = held.meta().roots.iter();
         let root = roots.find(|root| root.target == rig.project).unwrap();
         let written = || fs::metadata(root.upper.join("grows")).unwrap().len();
@@ -432,11 +435,8 @@ fn a_world_knows_whether_somebody_is_left_in_it() {
         ("true", false),
     ] {
         let (stdio, _reader) = collecting();
-        let request = ExecRequest {
-            stdio,
-            ..rig.shell(line)
-        };
-        let mut command = backend.start(world, &request).unwrap();
+        let (request, streams) = (rig.shell(line), ExecStreams::from(stdio));
+        let mut command = backend.start(world, job(&request, &streams)).unwrap();
         command.await_start().unwrap();
         command.wait().unwrap();
         assert_eq!(command.was_last(), last, "{line}");
@@ -453,15 +453,15 @@ fn what_cannot_start_is_named_and_leaves_nothing() {
     let backend = Linux::new(Options::default());
     let mut request = rig.shell("true");
     request.program = "no-such-program".into();
-    let (result, _) = exec(&backend, Place::Fresh(&rig.spec), request);
+    let (result, _) = exec(&backend, ExecPlace::fresh(&rig.spec), request);
     assert!(matches!(result, Err(WorldError::NotFound(_))), "{result:?}");
     let mut request = rig.shell("true");
     request.cwd = "/var/tmp/no such directory".into();
-    let (result, _) = exec(&backend, Place::Fresh(&rig.spec), request);
+    let (result, _) = exec(&backend, ExecPlace::fresh(&rig.spec), request);
     assert!(matches!(result, Err(WorldError::Cwd { .. })), "{result:?}");
     let mut request = rig.shell("true");
     request.program = "/etc/passwd".into();
-    let (result, _) = exec(&backend, Place::Fresh(&rig.spec), request);
+    let (result, _) = exec(&backend, ExecPlace::fresh(&rig.spec), request);
     let error = result.unwrap_err().to_string();
     assert!(
         error.contains("/etc/passwd") && error.contains("executing"),
@@ -480,7 +480,7 @@ fn a_session_is_one_world_with_the_project_in_place() {
     let world = backend.ensure_session(&rig.spec, None).unwrap();
     assert_eq!(backend.ensure_session(&rig.spec, None).unwrap(), world);
     let run = |line: &str| {
-        let (result, said) = exec(&backend, Place::Session(world), rig.shell(line));
+        let (result, said) = exec(&backend, ExecPlace::Session(world), rig.shell(line));
         (result.unwrap_or_else(|error| panic!("{error}")), said)
     };
     let (_, first) = run("readlink /proc/self/ns/mnt");
@@ -492,22 +492,26 @@ fn a_session_is_one_world_with_the_project_in_place() {
     run("sleep 1000 >/dev/null 2>&1 & echo $! > /tmp/pid");
     assert_eq!(run("kill -0 $(cat /tmp/pid) && echo alive").1, "alive\n");
     assert_eq!(run("cat ../.ssh/id; exit 3").0.status, Status::Exited(3));
+    let held = Held {
+        world: world.id,
+        home: rig.spec.substrate_home.clone(),
+    };
     assert!(matches!(
-        backend.fs_diff(world),
+        backend.fs_diff(&held, false, &mut |_| true),
         Err(WorldError::Running(_))
     ));
-    backend.end(world).unwrap();
+    assert_eq!(backend.end(world).unwrap().as_ref(), Some(&held));
     assert_eq!(
-        backend.fs_diff(world).unwrap().mods,
+        backend.fs_diff(&held, false, &mut |_| true).unwrap().mods,
         [rig.spec.home.join("rc")]
     );
-    let (result, _) = exec(&backend, Place::Session(world), rig.shell("true"));
+    let (result, _) = exec(&backend, ExecPlace::Session(world), rig.shell("true"));
     assert!(matches!(result, Err(WorldError::Gone(_))));
     rig.spec.home_mode = HomeMode::ReadOnly;
     let world = backend.ensure_session(&rig.spec, None).unwrap();
     let (_, said) = exec(
         &backend,
-        Place::Session(world),
+        ExecPlace::Session(world),
         rig.shell("echo x > ../rc; cat ../rc"),
     );
     assert!(
@@ -549,9 +553,8 @@ fn a_terminal_of_the_world_is_a_real_one() {
     let world = backend.ensure_session(&rig.spec, None).unwrap();
     let line = "tty; stty size; test -t 0 && test -t 1 && test -t 2 && echo all; \
                 ps -o sid= -p $$ | tr -d ' '; read x; echo got $x; cat; echo after";
-    let mut request = rig.shell(line);
-    request.stdio = Stdio::Terminal(31, 97);
-    let mut command = backend.start(world, &request).unwrap();
+    let (request, streams) = (rig.shell(line), Stdio::Terminal(31, 97).into());
+    let mut command = backend.start(world, job(&request, &streams)).unwrap();
     let mut terminal = File::from(command.take_terminal().unwrap());
     let mut said = String::new();
     let mut until = |terminal: &mut File, text: &str| {
@@ -596,7 +599,7 @@ fn without_namespaces_landlock_and_a_copy_hold() {
          cat $TMPDIR/t; (setsid sleep 1000 >/dev/null 2>&1 &); exit 4",
         outside.display()
     );
-    let (result, said) = exec(&backend, Place::Fresh(&rig.spec), rig.shell(&line));
+    let (result, said) = exec(&backend, ExecPlace::fresh(&rig.spec), rig.shell(&line));
     let result = result.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(result.status, Status::Exited(4), "{said}");
     assert!(
@@ -615,9 +618,9 @@ fn without_namespaces_landlock_and_a_copy_hold() {
             .iter()
             .any(|d| d.contains("no full world"))
     );
-    let world = substrate_world::backend::WorldHandle { id: result.world };
+    let held = result.held.unwrap();
     assert_eq!(
-        backend.fs_diff(world).unwrap().mods,
+        backend.fs_diff(&held, false, &mut |_| true).unwrap().mods,
         [rig.project.join("file")]
     );
 
@@ -626,14 +629,14 @@ fn without_namespaces_landlock_and_a_copy_hold() {
         "echo real > file; echo x >> {}; cat ../.ssh/id",
         outside.display()
     );
-    let (result, said) = exec(&backend, Place::Session(world), rig.shell(&line));
+    let (result, said) = exec(&backend, ExecPlace::Session(world), rig.shell(&line));
     assert_eq!(result.unwrap().enforced.fs, "landlock");
     assert!(!said.contains("secret"), "{said}");
     assert_eq!(fs::read(rig.project.join("file")).unwrap(), b"real\n");
     assert_eq!(fs::read(&outside).unwrap(), b"outside");
 
     rig.spec.mode = Mode::Enforce;
-    let (result, _) = exec(&backend, Place::Fresh(&rig.spec), rig.shell("true"));
+    let (result, _) = exec(&backend, ExecPlace::fresh(&rig.spec), rig.shell("true"));
     assert!(
         matches!(
             result,
@@ -662,7 +665,7 @@ fn hidden_names_that_appear_later_stay_hidden_in_a_read_only_home() {
     let world = backend.ensure_session(&rig.spec, None).unwrap();
     fs::write(&late, "late").unwrap();
     let line = "cat ../.netrc ../rc; echo x > new; cat new; ls /bin/sh";
-    let (_, said) = exec(&backend, Place::Session(world), rig.shell(line));
+    let (_, said) = exec(&backend, ExecPlace::Session(world), rig.shell(line));
     assert!(said.contains("denied") && !said.contains("late"), "{said}");
     assert!(said.ends_with("minex\n/bin/sh\n"), "{said}");
 }
@@ -675,7 +678,7 @@ fn hidden_names_that_appear_later_stay_hidden_without_namespaces() {
     fs::write(rig.spec.home.join("late"), "late").unwrap();
     let (_, said) = exec(
         &backend,
-        Place::Session(world),
+        ExecPlace::Session(world),
         rig.shell("cat ../late ../rc"),
     );
     assert!(said.contains("denied") && said.ends_with("mine"), "{said}");
@@ -736,7 +739,7 @@ fn what_may_be_written_in_the_home_is_told_from_the_rest_by_its_path() {
     apply::apply(
         &mut pending.clone(),
         &options,
-        &mut Watch::new(&mut quietly),
+        &mut Observer::new(&mut quietly),
     )
     .unwrap();
     let home = |name: &str| fs::read_to_string(rig.spec.home.join(name)).ok();
@@ -776,7 +779,7 @@ fn an_open_place_belongs_to_the_overlay_that_it_lies_in() {
     apply::apply(
         &mut pending.clone(),
         &options,
-        &mut Watch::new(&mut quietly),
+        &mut Observer::new(&mut quietly),
     )
     .unwrap();
     for (place, text) in [(".local/share", "1\n"), (".shared", "2\n")] {
@@ -799,7 +802,7 @@ fn a_result_is_not_opened_again_where_less_may_be_written_today() {
     let pending = result_of(&rig, &result);
     let backend = Linux::new(Options::default());
     let again = |rig: &Rig| {
-        let place = Place::Again(&rig.spec, &pending.meta().world_id);
+        let place = ExecPlace::again(&rig.spec, &pending.meta().world_id);
         exec(
             &backend,
             place,
@@ -822,12 +825,12 @@ fn what_was_written_is_kept_when_the_first_process_dies() {
         return;
     }
     let rig = Rig::new();
-    for place in [Place::Fresh(&rig.spec), Place::Once(&rig.spec)] {
+    for place in [ExecPlace::fresh(&rig.spec), ExecPlace::once(&rig.spec)] {
         let (stdio, mut reader) = collecting();
-        let request = ExecRequest {
-            stdio,
-            ..rig.shell("echo work > ../work; echo written; sleep 60")
-        };
+        let (request, streams) = (
+            rig.shell("echo work > ../work; echo written; sleep 60"),
+            ExecStreams::from(stdio),
+        );
         let ended = std::thread::scope(|scope| {
             let backend = Linux::new(Options::default());
             let (thread, of_run) = std::sync::mpsc::channel();
@@ -835,7 +838,7 @@ fn what_was_written_is_kept_when_the_first_process_dies() {
                 thread
                     .send(fs::read_link("/proc/thread-self").unwrap())
                     .unwrap();
-                backend.exec(place, &request).map(|_| ())
+                backend.exec(place, job(&request, &streams)).map(|_| ())
             });
             let mut said = [0; 8];
             reader.read_exact(&mut said).unwrap();
@@ -918,7 +921,7 @@ fn a_start_that_takes_its_time_does_not_hold_up_others() {
     };
     let backend = Linux::new(Options::default()).with_guard(Arc::new(judge));
     let request = rig.shell("/bin/false & sleep 0.2; /bin/true; wait $!; echo $?");
-    let (result, said) = exec(&backend, Place::Fresh(&rig.spec), request);
+    let (result, said) = exec(&backend, ExecPlace::fresh(&rig.spec), request);
     assert_eq!(
         (result.unwrap().status, said.as_str()),
         (Status::Exited(0), "1\n")
@@ -947,7 +950,7 @@ fn glob(path: PathBuf) -> PathPattern {
 fn in_session(rig: &Rig, line: &str) -> (Result<ExecResult, WorldError>, String) {
     let backend = Linux::new(Options::default());
     match backend.ensure_session(&rig.spec, None) {
-        Ok(world) => exec(&backend, Place::Session(world), rig.shell(line)),
+        Ok(world) => exec(&backend, ExecPlace::Session(world), rig.shell(line)),
         Err(error) => (Err(error), String::new()),
     }
 }
@@ -962,10 +965,10 @@ fn everywhere(rig: &Rig, line: &str) -> Vec<(Result<ExecResult, WorldError>, Str
         in_session(rig, line),
         exec(
             &Linux::new(Options::default()),
-            Place::Fresh(&rig.spec),
+            ExecPlace::fresh(&rig.spec),
             rig.shell(line),
         ),
-        exec(&copies, Place::Fresh(&rig.spec), rig.shell(line)),
+        exec(&copies, ExecPlace::fresh(&rig.spec), rig.shell(line)),
     ]
 }
 
@@ -1165,7 +1168,7 @@ fn what_is_hidden_stays_hidden_when_a_parent_is_to_be_renamed() {
         let kept = Pending::find(&rig.spec.substrate_home, &result.world.to_string());
         if let Ok(mut pending) = kept {
             let mut go_on = |_| true;
-            let mut watch = Watch::new(&mut go_on);
+            let mut watch = Observer::new(&mut go_on);
             let _ = apply::apply(&mut pending, &ApplyOptions::default(), &mut watch);
         }
         assert!(rig.project.join("config/secrets/deep/a").exists(), "{said}");
@@ -1251,12 +1254,10 @@ fn a_unix_datagram_socket_is_no_stream_for_a_world() {
     let rig = Rig::new();
     let (one, other) = std::os::unix::net::UnixDatagram::pair().unwrap();
     let null: OwnedFd = File::open("/dev/null").unwrap().into();
-    let request = ExecRequest {
-        stdio: Stdio::Given([null, one.into(), other.into()]),
-        ..rig.shell("true")
-    };
+    let streams = ExecStreams::from(Stdio::Given([null, one.into(), other.into()]));
+    let request = rig.shell("true");
     let backend = Linux::new(Options::default());
-    let result = backend.exec(Place::Fresh(&rig.spec), &request);
+    let result = backend.exec(ExecPlace::fresh(&rig.spec), job(&request, &streams));
     assert!(
         matches!(result, Err(WorldError::OpenDatagrams(1))),
         "{result:?}"

@@ -90,8 +90,19 @@ fn common_hosts(ours: &[HostRule], theirs: &[HostRule]) -> Vec<HostRule> {
     let mut common: Vec<HostRule> = Vec::new();
     for (one, others) in [(ours, theirs), (theirs, ours)] {
         for rule in one {
-            if others.iter().any(|other| other.contains(rule)) && !common.contains(rule) {
-                common.push(rule.clone());
+            let mut wider = others
+                .iter()
+                .filter(|other| other.contains(rule))
+                .peekable();
+            if wider.peek().is_none() {
+                continue;
+            }
+            let rule = HostRule {
+                internal: rule.internal && wider.any(|other| other.internal),
+                ..rule.clone()
+            };
+            if !common.contains(&rule) {
+                common.push(rule);
             }
         }
     }

@@ -87,6 +87,7 @@ impl HostRule {
             written: written.to_owned(),
             host,
             ports,
+            internal: false,
         })
     }
 

@@ -9,7 +9,7 @@ use substrate_trace::{RuleRef, Verdict};
 
 use crate::facts::Facts;
 use crate::hosts::Host;
-use crate::judge::Reason;
+use crate::judgement::Reason;
 use crate::settings::{EffectPattern, EffectRules, HostEntry, ObjectPattern, PathEntry};
 
 /// Adds what effects give reason for; `policy` is the id of the policy that the rules are from.
@@ -71,7 +71,7 @@ pub(crate) fn directory(cwd: &Cwd, facts: &dyn Facts) -> Option<Vec<u8>> {
 /// An effect and where it happens.
 struct Seen<'a> {
     effect: &'a Effect,
-    place: Place,
+    place: PathSide,
     /// Which classes it touches, as far as that was asked: several rules speak of the same ones.
     classes: RefCell<Vec<(&'a str, bool)>>,
 }
@@ -85,7 +85,7 @@ impl Seen<'_> {
 }
 
 /// Where a path effect happens, as far as that is known.
-enum Place {
+enum PathSide {
     /// Not a path.
     NoPath,
     /// Exactly here; the second form has links resolved.
@@ -99,7 +99,7 @@ enum Place {
     Unknown(Option<Vec<u8>>, Vec<Vec<u8>>),
 }
 
-impl Place {
+impl PathSide {
     /// Whether an expanded pattern and the place have something in common.
     fn meets(&self, pattern: &[u8], trees: bool) -> bool {
         let hit = |path: &[u8]| paths::covers(pattern, path);
@@ -111,30 +111,30 @@ impl Place {
             }
         };
         match self {
-            Place::NoPath => false,
-            Place::Unknown(near, samples) => {
+            PathSide::NoPath => false,
+            PathSide::Unknown(near, samples) => {
                 let near = near.as_deref();
                 near.is_some_and(|near| names_child(pattern, near) || hit(near))
                     || samples.iter().any(|sample| hit(sample))
             }
-            Place::At(path, real) => [Some(path), real.as_ref()]
+            PathSide::At(path, real) => [Some(path), real.as_ref()]
                 .into_iter()
                 .flatten()
                 .any(|path| hit(path) || inside(path)),
-            Place::ChildrenOf(path) => hit(path) || inside(path) || names_child(pattern, path),
-            Place::Below(path, sample) => {
+            PathSide::ChildrenOf(path) => hit(path) || inside(path) || names_child(pattern, path),
+            PathSide::Below(path, sample) => {
                 (hit(path) && pattern.ends_with(b"/**")) || sample.as_deref().is_some_and(hit)
             }
         }
     }
 }
 
-fn place(object: &Object, cwd: Option<&[u8]>, facts: &dyn Facts) -> Place {
+fn place(object: &Object, cwd: Option<&[u8]>, facts: &dyn Facts) -> PathSide {
     let (Object::Path(word) | Object::Code(Source::File, word)) = object else {
-        return Place::NoPath;
+        return PathSide::NoPath;
     };
     if word.value().is_some_and(is_harmless_device) {
-        return Place::NoPath;
+        return PathSide::NoPath;
     }
     let resolve = |path: &[u8]| {
         // Models name files of the home directory so, and tools find it by the variable; whoever
@@ -154,9 +154,9 @@ fn place(object: &Object, cwd: Option<&[u8]>, facts: &dyn Facts) -> Place {
         return match resolve(value) {
             Some(path) => {
                 let real = facts.real(&path).filter(|real| *real != path);
-                Place::At(path, real)
+                PathSide::At(path, real)
             }
-            None => Place::Unknown(None, vec![paths::absolute(b"/x", value)]),
+            None => PathSide::Unknown(None, vec![paths::absolute(b"/x", value)]),
         };
     }
     let known = word.known_prefix();
@@ -171,19 +171,19 @@ fn place(object: &Object, cwd: Option<&[u8]>, facts: &dyn Facts) -> Place {
         None => unknown(word, cwd, facts),
         // A word that may climb out by `..` is still judged by where it starts.
         Some(directory) if !word.has_unknown() && is_everything(word, known) => {
-            Place::ChildrenOf(directory)
+            PathSide::ChildrenOf(directory)
         }
-        Some(directory) => Place::Below(directory, resolve(&sample(&word.pieces))),
+        Some(directory) => PathSide::Below(directory, resolve(&sample(&word.pieces))),
     }
 }
 
 /// A path of which not even the start is known.
-fn unknown(word: &Word, cwd: Option<&[u8]>, facts: &dyn Facts) -> Place {
+fn unknown(word: &Word, cwd: Option<&[u8]>, facts: &dyn Facts) -> PathSide {
     let Some((Piece::Unknown(first), rest)) = word.pieces.split_first() else {
-        return Place::Unknown(None, Vec::new());
+        return PathSide::Unknown(None, Vec::new());
     };
     if rest.is_empty() {
-        return Place::Unknown(cwd.map(<[u8]>::to_vec), Vec::new());
+        return PathSide::Unknown(cwd.map(<[u8]>::to_vec), Vec::new());
     }
     let rest = sample(rest);
     let mut samples = vec![paths::absolute(b"/", &[b"/x", rest.as_slice()].concat())];
@@ -193,7 +193,7 @@ fn unknown(word: &Word, cwd: Option<&[u8]>, facts: &dyn Facts) -> Place {
         let homes = homes.chain(facts.other_homes().iter().map(Vec::as_slice));
         samples.extend(homes.map(|home| paths::absolute(b"/", &[home, &rest].concat())));
     }
-    Place::Unknown(None, samples)
+    PathSide::Unknown(None, samples)
 }
 
 /// A path with a made-up name for what is unknown.
@@ -267,6 +267,15 @@ fn is_everything(word: &Word, known: &[u8]) -> bool {
                 Piece::Known(rest) => rest.as_slice() == b"/",
                 Piece::Unknown(_) => false,
             })
+}
+
+/// The class of what a machine consists of.
+const SYSTEM: &str = "system";
+
+/// What a pattern begins with before anything is left open.
+fn prefix(pattern: &[u8]) -> &[u8] {
+    let prefix = glob::literal_prefix(pattern);
+    prefix.strip_suffix(b"/").unwrap_or(prefix)
 }
 
 struct Context<'a> {
@@ -356,7 +365,7 @@ impl Context<'_> {
     }
 
     /// Whether a list covers a place; what nobody knows is left to the world.
-    fn covered(&self, list: &[PathEntry], place: &Place) -> bool {
+    fn covered(&self, list: &[PathEntry], place: &PathSide) -> bool {
         let covers = |path: &[u8]| {
             list.iter().any(|entry| {
                 paths::expand(entry.pattern.as_bytes(), self.facts).is_some_and(|pattern| {
@@ -366,12 +375,12 @@ impl Context<'_> {
             })
         };
         match place {
-            Place::NoPath | Place::Unknown(..) => true,
-            Place::At(path, real) => match real {
+            PathSide::NoPath | PathSide::Unknown(..) => true,
+            PathSide::At(path, real) => match real {
                 Some(real) => covers(real),
                 None => covers(path),
             },
-            Place::ChildrenOf(path) | Place::Below(path, _) => covers(path),
+            PathSide::ChildrenOf(path) | PathSide::Below(path, _) => covers(path),
         }
     }
 
@@ -398,17 +407,47 @@ impl Context<'_> {
 
     /// Whether a pattern and a place have something in common. A change to a whole tree also
     /// touches what lies in it when `trees` says so.
-    fn touches(&self, pattern: &str, place: &Place, trees: bool) -> bool {
+    fn touches(&self, pattern: &str, place: &PathSide, trees: bool) -> bool {
         paths::expand_all(pattern.as_bytes(), self.facts)
             .any(|pattern| place.meets(&pattern, trees))
     }
 
-    fn touches_class(&self, name: &str, place: &Place, trees: bool) -> bool {
+    fn touches_class(&self, name: &str, place: &PathSide, trees: bool) -> bool {
         let classes = self.settings.classes.iter();
         let mut patterns = classes
             .filter(|(known, _)| known == name)
             .flat_map(|(_, patterns)| patterns);
-        patterns.any(|pattern| self.touches(pattern, place, trees))
+        patterns.any(|pattern| {
+            self.touches(pattern, place, trees)
+                && !(name == SYSTEM && self.is_given(pattern.as_bytes(), place))
+        })
+    }
+
+    /// Whether `fs.write` gives a part of what a pattern means by name, and a place lies there: a project below
+    /// `/opt` is no part of the system, nor is `/var/tmp` where the policy says so. `/**` names nothing.
+    fn is_given(&self, pattern: &[u8], place: &PathSide) -> bool {
+        let around = prefix(pattern);
+        let gives = |path: &[u8]| {
+            self.settings.fs.write.iter().any(|entry| {
+                paths::expand(entry.pattern.as_bytes(), self.facts).is_some_and(|given| {
+                    let base = prefix(&given);
+                    base.len() > around.len()
+                        && paths::beneath(around, base)
+                        && (paths::covers(&given, path) || self.real_base_covers(&given, path))
+                })
+            })
+        };
+        let is_or_is_elsewhere = |path: &Vec<u8>| match paths::beneath(around, path) {
+            true => gives(path),
+            false => !paths::beneath(path, around),
+        };
+        match place {
+            PathSide::NoPath | PathSide::Unknown(..) => false,
+            PathSide::At(path, other) | PathSide::Below(path, other) => {
+                is_or_is_elsewhere(path) && other.as_ref().is_none_or(is_or_is_elsewhere)
+            }
+            PathSide::ChildrenOf(path) => gives(path),
+        }
     }
 
     fn host_rule(&self, host: &Word, port: Option<u16>) -> Option<(Verdict, RuleRef)> {
@@ -485,7 +524,9 @@ impl Context<'_> {
                 };
                 !self.covered(list, &seen.place)
             }
-            (ObjectPattern::Dynamic, Object::Path(_)) => matches!(seen.place, Place::Unknown(..)),
+            (ObjectPattern::Dynamic, Object::Path(_)) => {
+                matches!(seen.place, PathSide::Unknown(..))
+            }
             (ObjectPattern::Dynamic, Object::Host { host, .. }) => !host.is_literal(),
             (ObjectPattern::Dynamic, Object::Unspecified) => pattern.action == Action::Connect,
             (ObjectPattern::Dynamic, Object::Code(source, _)) => *source == Source::Dynamic,

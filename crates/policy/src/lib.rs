@@ -5,26 +5,20 @@
 
 pub mod budget;
 mod combine;
-#[cfg(feature = "load")]
-pub mod compile;
-#[cfg(feature = "load")]
-pub mod diagnostic;
-#[cfg(feature = "load")]
-mod document;
 pub mod facts;
 pub mod hosts;
 pub mod judge;
 mod judge_effects;
+mod judgement;
 #[cfg(feature = "load")]
-pub mod pattern;
+mod load;
 pub mod policy;
 pub mod settings;
 pub mod terms;
-#[cfg(feature = "load")]
-pub mod tools;
-#[cfg(feature = "load")]
-pub mod yaml;
 
 pub use facts::Facts;
-pub use judge::{Judgement, Reason, covers, directory_of, judge, unapproved};
+pub use judge::{covers, directory_of, judge, unapproved};
+pub use judgement::{Judgement, Reason};
+#[cfg(feature = "load")]
+pub use load::*;
 pub use policy::{List, Policy};

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use substrate_command::codec::{Packed, decode_part};
+use substrate_command::codec::decode_part;
+use substrate_command::packed::Packed;
 use substrate_command::{Models, Tool};
 use substrate_compiled::codec::Decoder;
 use substrate_compiled::rules::RuleTable;

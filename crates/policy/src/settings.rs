@@ -174,6 +174,18 @@ pub struct CommandSettings {
     pub allow_shell_operators: bool,
     /// A line that cannot be understood.
     pub on_unparsed: OnUnparsed,
+    /// What a line starts that would be isolated on a line of its own.
+    pub nested: Nested,
+}
+
+/// What becomes of a start below a line that would be isolated as a line of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Nested {
+    /// The world that the line runs in satisfies it.
+    #[default]
+    World,
+    /// It is refused.
+    Deny,
 }
 
 /// What to do with a line that cannot be understood.
@@ -182,6 +194,8 @@ pub enum OnUnparsed {
     /// Run it where the exec guard judges every start; elsewhere ask.
     #[default]
     Guard,
+    /// Run it in a world.
+    Isolate,
     /// Ask.
     Ask,
     /// Refuse.
@@ -242,6 +256,8 @@ pub struct WorldSettings {
     pub reuse_session: bool,
     /// Worlds have their own network.
     pub isolate_network: bool,
+    /// Where isolated lines run in a session that has a world.
+    pub isolated: IsolatedIn,
     /// What to do with isolated results.
     pub on_finish: OnFinish,
     /// `$HOME` outside `fs.write`.
@@ -256,6 +272,16 @@ pub struct WorldSettings {
     pub allow_userns: bool,
     /// Resource limits.
     pub limits: Limits,
+}
+
+/// Where isolated lines run in a session that has a world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IsolatedIn {
+    /// In a fresh one, whose writes are held back.
+    #[default]
+    Fresh,
+    /// In the session's, which satisfies them.
+    Session,
 }
 
 /// When worlds are used.
@@ -506,14 +532,16 @@ coded_struct!(HostEntry {
 coded_struct!(HostRule {
     written,
     host,
-    ports
+    ports,
+    internal
 });
 coded_struct!(CommandSettings {
     default,
     default_at,
     has_allowed,
     allow_shell_operators,
-    on_unparsed
+    on_unparsed,
+    nested
 });
 coded_struct!(EffectRule {
     verdict,
@@ -536,6 +564,7 @@ coded_struct!(WorldSettings {
     enabled,
     reuse_session,
     isolate_network,
+    isolated,
     on_finish,
     home,
     sockets,
@@ -564,7 +593,9 @@ coded_struct!(PrivacySettings {
 coded_enum!(Mode [Mode::Observe, Mode::Enforce]);
 coded_enum!(Verdict [Verdict::Allow, Verdict::Isolate, Verdict::Ask, Verdict::Deny]);
 coded_enum!(Miss [Miss::Deny, Miss::Ask, Miss::Isolate, Miss::Allow]);
-coded_enum!(OnUnparsed [OnUnparsed::Guard, OnUnparsed::Ask, OnUnparsed::Deny]);
+coded_enum!(OnUnparsed [OnUnparsed::Guard, OnUnparsed::Isolate, OnUnparsed::Ask, OnUnparsed::Deny]);
+coded_enum!(Nested [Nested::World, Nested::Deny]);
+coded_enum!(IsolatedIn [IsolatedIn::Fresh, IsolatedIn::Session]);
 coded_enum!(WorldSwitch [WorldSwitch::Auto, WorldSwitch::On, WorldSwitch::Off]);
 coded_enum!(OutputRecord [OutputRecord::Off, OutputRecord::Digest, OutputRecord::Bounded]);
 coded_enum!(ExecRecord [ExecRecord::Denied, ExecRecord::All, ExecRecord::Off]);

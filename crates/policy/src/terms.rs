@@ -6,6 +6,7 @@ pub use substrate_trace::Mode;
 
 /// Where an allowed command runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "load", derive(serde::Serialize, serde::Deserialize))]
 pub enum Place {
     /// On the host, as any shell would start it.
     Direct,
@@ -28,35 +29,44 @@ impl Place {
 
 /// Everything a world needs to know. Variables are resolved, paths are absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "load", derive(serde::Serialize, serde::Deserialize))]
 pub struct WorldSpec {
     /// Id of the policy that asked for it.
     pub policy_id: String,
     /// Whether the policy enforces; an observing world passes every name and records.
     pub mode: Mode,
     /// The project, when there is one.
+    #[cfg_attr(feature = "load", serde(with = "substrate_text::wire::optional"))]
     pub project: Option<PathBuf>,
     /// The user's home directory.
+    #[cfg_attr(feature = "load", serde(with = "substrate_text::wire"))]
     pub home: PathBuf,
     /// Substrate's own home; never visible inside.
+    #[cfg_attr(feature = "load", serde(with = "substrate_text::wire"))]
     pub substrate_home: PathBuf,
     /// Subtrees that may be read. `/` means everything.
+    #[cfg_attr(feature = "load", serde(with = "substrate_text::wire::list"))]
     pub read: Vec<PathBuf>,
     /// Subtrees that may be written.
+    #[cfg_attr(feature = "load", serde(with = "substrate_text::wire::list"))]
     pub write: Vec<PathBuf>,
     /// Further subtrees whose writes an isolated world holds back, apart from those of `write`.
     /// What may not be read is not held either.
+    #[cfg_attr(feature = "load", serde(with = "substrate_text::wire::list"))]
     pub hold: Vec<PathBuf>,
     /// Path globs that are taken away from read and write.
     pub hide: Vec<PathPattern>,
     /// Path globs that stay read-only inside what is writable.
     pub protect: Vec<PathPattern>,
     /// Host paths put in as they are, also below `/tmp` and `/run`, which are otherwise private.
+    #[cfg_attr(feature = "load", serde(with = "substrate_text::wire::list"))]
     pub share: Vec<PathBuf>,
     /// Network terms.
     pub net: NetSpec,
     /// What happens to `$HOME` outside `write`.
     pub home_mode: HomeMode,
     /// Unix sockets let in by path.
+    #[cfg_attr(feature = "load", serde(with = "substrate_text::wire::list"))]
     pub sockets: Vec<PathBuf>,
     /// TCP ports of the world reachable from the host's loopback.
     pub publish: Vec<u16>,
@@ -72,15 +82,18 @@ pub struct WorldSpec {
 
 /// An absolute path pattern: a fixed directory and a glob below it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "load", derive(serde::Serialize, serde::Deserialize))]
 pub struct PathPattern {
     /// The whole pattern, absolute; `*` stays within a component, `**` crosses them.
     pub glob: Vec<u8>,
     /// The leading components without wildcards.
+    #[cfg_attr(feature = "load", serde(with = "substrate_text::wire"))]
     pub base: PathBuf,
 }
 
 /// Network terms of a world.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "load", derive(serde::Serialize, serde::Deserialize))]
 pub struct NetSpec {
     /// The world has its own network; false leaves the host's in place.
     pub isolate: bool,
@@ -100,6 +113,7 @@ pub struct NetSpec {
 
 /// A host entry of the policy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "load", derive(serde::Serialize, serde::Deserialize))]
 pub struct HostRule {
     /// The entry as written, for messages.
     pub written: String,
@@ -107,10 +121,14 @@ pub struct HostRule {
     pub host: HostPattern,
     /// Ports; `None` means 80 and 443, with the protocol checked.
     pub ports: Option<(u16, u16)>,
+    /// It may lead to an address of an internal network: settings of the user's own name it.
+    #[cfg_attr(feature = "load", serde(default))]
+    pub internal: bool,
 }
 
 /// What a host entry names. Names are lower case, IDNA-encoded, without a trailing dot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "load", derive(serde::Serialize, serde::Deserialize))]
 pub enum HostPattern {
     /// Any name (`*`).
     Any,
@@ -126,6 +144,7 @@ pub enum HostPattern {
 
 /// What happens to `$HOME` outside `fs.write`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "load", derive(serde::Serialize, serde::Deserialize))]
 pub enum HomeMode {
     /// An overlay, kept for the session.
     #[default]
@@ -136,6 +155,7 @@ pub enum HomeMode {
 
 /// Resource limits of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "load", derive(serde::Serialize, serde::Deserialize))]
 pub struct Limits {
     /// CPUs in thousandths: 1500 is one and a half.
     pub cpu_milli: Option<u32>,
@@ -149,6 +169,7 @@ pub struct Limits {
 
 /// What to do with the result of an isolated command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "load", derive(serde::Serialize, serde::Deserialize))]
 pub enum OnFinish {
     /// Ask at a terminal; without one, see `Mode`.
     #[default]

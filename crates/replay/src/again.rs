@@ -13,7 +13,8 @@ use substrate_changes::gc;
 use substrate_changes::pending::{Pending, PendingError};
 use substrate_policy::terms::WorldSpec;
 use substrate_trace::{Key, Redactor, Stream, Via};
-use substrate_world::backend::{ExecResult, Place, Stdio, WorldBackend, WorldError};
+use substrate_world::backend::{ExecJob, ExecPlace, ExecResult, Stdio, WorldBackend};
+use substrate_world::error::WorldError;
 use thiserror::Error;
 
 use crate::outcome::Outcome;
@@ -133,7 +134,7 @@ impl<'a> Again<'a> {
             went_on,
         } = self.prepare(past, &run, &mut store, &limits)?;
         let started = Instant::now();
-        let (spec, keep, chained) = (run.spec, run.keep, run.chained);
+        let (_spec, keep, chained) = (run.spec, run.keep, run.chained);
         let merged = past
             .span
             .output
@@ -162,12 +163,9 @@ impl<'a> Again<'a> {
         outcome.compare_end(&past.span, terminal);
         outcome.compare_output(&past.span, self.redactor);
         outcome.compare_scopes(&past.span);
-        let mut pending = match result.held.is_some() {
-            true => Some(Pending::find(
-                &spec.substrate_home,
-                &result.world.to_string(),
-            )?),
-            false => None,
+        let mut pending = match &result.held {
+            Some(held) => Some(Pending::of(held)?),
+            None => None,
         };
         compare_files(
             past,
@@ -243,8 +241,8 @@ impl<'a> Again<'a> {
             Some(file) => file,
             None => File::open("/dev/null").map_err(failed)?,
         };
-        let mut request = past.request(run.env);
-        request.stdio = Stdio::Given([stdin.into(), out_end.into(), err_end]);
+        let request = past.request(run.env);
+        let streams = Stdio::Given([stdin.into(), out_end.into(), err_end]).into();
         let collect = |from: io::PipeReader| -> JoinHandle<Capture> {
             std::thread::spawn(move || {
                 let mut capture = Capture::new(true);
@@ -254,9 +252,13 @@ impl<'a> Again<'a> {
             })
         };
         let (out, err) = (collect(out), err.map(collect));
-        let result = run.backend.exec(Place::Fresh(run.spec), &request);
+        let job = ExecJob {
+            request: &request,
+            streams: &streams,
+        };
+        let result = run.backend.exec(ExecPlace::fresh(run.spec), job);
         // The ends that were lent to the world must be closed, or nobody sees the end.
-        drop(request);
+        drop(streams);
         let output = [Some(out), err].map(|thread| {
             let capture = thread.and_then(|thread| thread.join().ok());
             capture.unwrap_or_default().stream(self.key, Via::Pipe)

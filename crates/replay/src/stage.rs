@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use substrate_changes::gc;
-use substrate_changes::pending::Owner;
+use substrate_changes::owner::Owner;
 use substrate_sys::mount::{self, NODEV, NOSUID, NewFilesystem};
 use substrate_sys::{at, namespace};
 

@@ -1,5 +1,9 @@
 //! What tests of several crates share; no program links it.
 
+mod replies;
+
+pub use replies::Replies;
+
 use std::fs::OpenOptions;
 use std::io::Write;
 

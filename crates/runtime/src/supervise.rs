@@ -7,6 +7,10 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::io::retry_on_intr;
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, setrlimit, waitpid,
+};
 use substrate_sys::mask::Mask;
 pub use substrate_sys::process_info::Ending;
 
@@ -99,14 +103,14 @@ pub fn end_like(ending: Ending) -> ! {
     match ending {
         Ending::Exit(status) => std::process::exit(status),
         Ending::Signal(signal) => {
-            let none = libc::rlimit {
-                rlim_cur: 0,
-                rlim_max: 0,
+            let none = Rlimit {
+                current: Some(0),
+                maximum: Some(0),
             };
-            // SAFETY: plain system calls on our own process; the core limit keeps a second core
-            // file from replacing the program's own.
+            // The core limit keeps a second core file from replacing the program's own.
+            let _ = setrlimit(Resource::Core, none);
+            // SAFETY: plain system calls on our own process.
             unsafe {
-                libc::setrlimit(libc::RLIMIT_CORE, &none);
                 libc::signal(signal, libc::SIG_DFL);
                 Mask::of([signal]).unblock();
                 libc::raise(signal);
@@ -122,6 +126,7 @@ struct Start {
     argv: *const *const libc::c_char,
     env: *const *const libc::c_char,
     mask: Mask,
+    parent: libc::pid_t,
     error: i32,
 }
 
@@ -140,6 +145,8 @@ fn spawn(program: &Program<'_>, mask: Mask) -> io::Result<i32> {
         argv: argv.as_ptr(),
         env: env.as_ptr(),
         mask,
+        // SAFETY: a plain system call.
+        parent: unsafe { libc::getpid() },
         error: 0,
     };
     let mut stack = vec![MaybeUninit::<u128>::uninit(); STACK / size_of::<u128>()];
@@ -156,8 +163,8 @@ fn spawn(program: &Program<'_>, mask: Mask) -> io::Result<i32> {
     if start.error == 0 {
         return Ok(child);
     }
-    // SAFETY: the child exited without becoming the program; a null status is legal.
-    unsafe { libc::waitpid(child, ptr::null_mut(), 0) };
+    // It exited without becoming the program.
+    let _ = waitpid(Pid::from_raw(child), WaitOptions::empty());
     Err(io::Error::from_raw_os_error(start.error))
 }
 
@@ -166,6 +173,11 @@ extern "C" fn become_child(start: *mut libc::c_void) -> libc::c_int {
     // data that was laid out before.
     unsafe {
         let start = &mut *start.cast::<Start>();
+        // Whoever kills us means the program, which he takes us for.
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+        if libc::getppid() != start.parent {
+            libc::_exit(127);
+        }
         if !pipe_was_ignored() {
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         }
@@ -209,33 +221,22 @@ fn attend(child: i32, waited: &libc::sigset_t) -> io::Result<Ending> {
 
 /// Takes every change of the child's state; answers its ending when it has one.
 fn reap(child: i32) -> io::Result<Option<Ending>> {
-    loop {
-        let mut status = 0;
-        // SAFETY: waits for our own child only; `status` is a valid pointer.
-        let found = unsafe { libc::waitpid(child, &mut status, libc::WNOHANG | libc::WUNTRACED) };
-        match found {
-            0 => return Ok(None),
-            _ if found < 0 => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-            _ if libc::WIFEXITED(status) => {
-                return Ok(Some(Ending::Exit(libc::WEXITSTATUS(status))));
-            }
-            _ if libc::WIFSIGNALED(status) => {
-                return Ok(Some(Ending::Signal(libc::WTERMSIG(status))));
-            }
-            // Whoever waits for us must see that the command stopped, and by what.
-            _ if libc::WIFSTOPPED(status) => {
-                stop_like(libc::WSTOPSIG(status));
-                // SAFETY: the child has not been reaped, so its id is still its own.
-                unsafe { libc::kill(child, libc::SIGCONT) };
-            }
-            _ => {}
+    let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+    while let Some((_, status)) = retry_on_intr(|| waitpid(Pid::from_raw(child), options))? {
+        if let Some(status) = status.exit_status() {
+            return Ok(Some(Ending::Exit(status)));
+        }
+        if let Some(signal) = status.terminating_signal() {
+            return Ok(Some(Ending::Signal(signal)));
+        }
+        // Whoever waits for us must see that the command stopped, and by what.
+        if let Some(signal) = status.stopping_signal() {
+            stop_like(signal);
+            // It has not been reaped, so its id is still its own.
+            let _ = Pid::from_raw(child).map(|child| kill_process(child, Signal::CONT));
         }
     }
+    Ok(None)
 }
 
 /// Stops this process by the same signal, until somebody lets it go on. A signal that is ignored
@@ -274,14 +275,14 @@ mod tests {
 
     #[test]
     fn what_we_start_gets_the_old_limit_back() {
-        let (soft, hard) = fdlimit::get().unwrap();
+        let (soft, hard) = fdlimit::get();
         fdlimit::raise(1).unwrap();
-        assert_eq!(fdlimit::get().unwrap(), (soft, hard), "never lower");
+        assert_eq!(fdlimit::get(), (soft, hard), "never lower");
         if soft == hard {
             return;
         }
         fdlimit::raise(soft + 1).unwrap();
-        assert_eq!(fdlimit::get().unwrap(), (soft + 1, hard));
+        assert_eq!(fdlimit::get(), (soft + 1, hard));
         let word = |text: &str| CString::new(text).unwrap();
         let script = format!("test $(ulimit -Sn) = {soft}");
         let argv = [word("sh"), word("-c"), word(&script)];
@@ -293,6 +294,6 @@ mod tests {
         let ending = super::run(&program, |_| ()).unwrap();
         assert_eq!(ending, super::Ending::Exit(0));
         fdlimit::restore();
-        assert_eq!(fdlimit::get().unwrap(), (soft, hard));
+        assert_eq!(fdlimit::get(), (soft, hard));
     }
 }

@@ -8,15 +8,17 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
+use rustix::process::{Pid, chdir, setpgid, setsid};
+use rustix::thread::sched_yield;
+use substrate_sys::mask::without_signals;
+use substrate_sys::{identity, pidfd, process_group, process_info};
+
 use crate::inherit::rename_process;
 use crate::supervise::Ending;
-use substrate_sys::mask::without_signals;
-use substrate_sys::process_info;
 
 /// What process listings show.
 const NAME: &CStr = c"substrate-watch";
@@ -44,7 +46,7 @@ struct Order<'a> {
 /// this call and that. The watcher itself touches none of it before we are gone.
 pub fn start(arguments: usize, settle: impl Fn(), task: impl Fn(Option<Ending>)) -> io::Result<()> {
     let order = Order {
-        us: process_info::open(std::process::id())?,
+        us: pidfd::open(std::process::id().cast_signed())?,
         arguments,
         settle: Box::new(settle),
         task: Box::new(task),
@@ -79,11 +81,8 @@ pub fn start(arguments: usize, settle: impl Fn(), task: impl Fn(Option<Ending>))
 /// ready; that move costs more than the watcher does. Giving way a second time takes the sleeper off
 /// the list of the ready, where the scheduler leaves whoever has run more than his share.
 fn let_it_settle() {
-    // SAFETY: gives way to others, nothing else.
-    unsafe {
-        libc::sched_yield();
-        libc::sched_yield();
-    }
+    sched_yield();
+    sched_yield();
 }
 
 /// Whether nobody else runs, or at least half of our processors have nothing to do: then hardly
@@ -94,36 +93,25 @@ fn idle_machine() -> bool {
     let running = text[..read.unwrap_or(0)]
         .split(|byte| matches!(byte, b' ' | b'/'))
         .nth(3)
-        .and_then(|count| std::str::from_utf8(count).ok()?.parse::<libc::c_int>().ok());
-    running.is_some_and(|running| running <= 1 || 2 * running <= processors())
-}
-
-/// How many processors we may run on.
-fn processors() -> libc::c_int {
-    let mut set = MaybeUninit::<libc::cpu_set_t>::zeroed();
-    // SAFETY: the kernel writes no more than the size, and a set of zeros is a set.
-    unsafe {
-        libc::sched_getaffinity(0, size_of_val(&set), set.as_mut_ptr());
-        libc::CPU_COUNT(set.assume_init_ref())
-    }
+        .and_then(|count| std::str::from_utf8(count).ok()?.parse::<usize>().ok());
+    running.is_some_and(|running| running <= 1 || 2 * running <= identity::processors())
 }
 
 extern "C" fn watcher(order: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the order is leaked, and whoever made it does not look at it again.
     let order = unsafe { &*order.cast::<Order<'_>>() };
     let kept = order.us.as_raw_fd();
-    // SAFETY: descriptors, directory and group are this process's own: only memory is shared.
+    // SAFETY: descriptors are this process's own: only memory is shared.
     unsafe {
         close_range(0, kept - 1);
         close_range(kept + 1, RawFd::MAX);
-        libc::chdir(c"/".as_ptr());
-        // Who does not know the leader of the session cannot leave it later.
-        if libc::getsid(0) == 0 {
-            libc::setsid();
-        } else {
-            libc::setpgid(0, 0);
-        }
     }
+    let _ = chdir(c"/");
+    // Who does not know the leader of the session cannot leave it later.
+    let _ = match process_group::own_session() {
+        0 => setsid().map(drop),
+        _ => setpgid(None, None),
+    };
     rename_process(NAME, order.arguments);
     let us = order.us.as_fd();
     // Whoever still runs in this memory after so long has become another program.
@@ -144,11 +132,8 @@ extern "C" fn watcher(order: *mut libc::c_void) -> libc::c_int {
 /// Lets go of the terminal. A new session is dear, because the scheduler makes a group for it, and
 /// whoever leads a process group gets none: that of the session's leader takes us for a moment.
 fn leave_session() {
-    // SAFETY: changes where this process belongs, nothing else.
-    unsafe {
-        libc::setpgid(0, libc::getsid(0));
-        libc::setsid();
-    }
+    let _ = setpgid(None, Pid::from_raw(process_group::own_session()));
+    let _ = setsid();
 }
 
 /// Waits for as long as it takes, without the pages of the program's text and constants. Those that

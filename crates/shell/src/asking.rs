@@ -3,23 +3,22 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
 
 use dialoguer::Input;
 use dialoguer::console::Term;
 use dialoguer::theme::SimpleTheme;
 use substrate_broker::approvals::Approved;
-use substrate_broker::person::Watch;
 use substrate_changes::patch::{self, Paint};
 use substrate_changes::pending::Pending;
 use substrate_executor::front::{Choice, Given, Inquiry, Kind};
+use substrate_sys::process_group;
 use substrate_sys::signals::{self, Signals};
-use substrate_sys::{process_group, terminal};
 use substrate_text::visible;
 use substrate_trace::Answer;
 
 use crate::menu;
 use crate::notice::Notices;
+use crate::passage::{self, Passage, Word};
 
 /// The choices, in the order in which they are shown. The last one is chosen unless a person moves.
 const CHOICES: [(&str, Answer); 4] = [
@@ -51,31 +50,30 @@ pub fn ask(inquiry: &dyn Inquiry, notices: Notices) -> std::io::Result<Given> {
     let _keys = KeysFrom::terminal(&tty)?;
     let screen = Screen::new(inquiry, tty)?;
     screen.say(&inquiry.text())?;
-    let mut watch = screen.forget_keys();
+    let mut passage = screen.passage();
     let answer = loop {
-        match screen.choose(choices(inquiry))? {
+        match screen.choose(choices(inquiry), &passage)? {
             Pick::Answer(answer) => break answer,
             Pick::Try => screen.say(&inquiry.try_out())?,
             Pick::Show => show(inquiry, &screen, notices)?,
         }
-        watch = screen.forget_keys();
+        passage = screen.passage();
     };
     let mut given = Given {
         answer,
         what: Vec::new(),
     };
     if matches!(given.answer, Answer::Session | Answer::Always) {
-        match patterns(inquiry, &screen)? {
+        match patterns(inquiry, &screen, &passage)? {
             Some(what) => given.what = what,
             None => given = Given::denied(),
         }
     }
-    if given.answer != Answer::Refused && watch.keys_could_be_faked() {
-        let (prompt, word) = word_prompt();
-        let typed = screen.line(&prompt, "")?;
-        if typed.trim() != word {
-            given = Given::denied();
-        }
+    if given.answer != Answer::Refused
+        && let Some(word) = passage.word()
+        && !word.is(&screen.line(&word.prompt, "", &passage)?)
+    {
+        given = Given::denied();
     }
     while interrupts.next()?.is_some() {}
     // The menu is gone; what was answered stays on the screen.
@@ -115,7 +113,11 @@ fn paint(notices: Notices) -> Paint {
 }
 
 /// Lets the person narrow or widen what is remembered; `None` when he thinks better of it.
-fn patterns(inquiry: &dyn Inquiry, screen: &Screen) -> std::io::Result<Option<Vec<Approved>>> {
+fn patterns(
+    inquiry: &dyn Inquiry,
+    screen: &Screen,
+    passage: &Passage,
+) -> std::io::Result<Option<Vec<Approved>>> {
     let mut all = Vec::new();
     for (at, what) in inquiry.proposed().iter().enumerate() {
         let Approved::Command(proposed) = what else {
@@ -127,6 +129,7 @@ fn patterns(inquiry: &dyn Inquiry, screen: &Screen) -> std::io::Result<Option<Ve
             let typed = screen.line(
                 "Remember commands like (Enter, or edit; empty: deny)",
                 &text,
+                passage,
             )?;
             if typed.trim().is_empty() {
                 return Ok(None);
@@ -146,13 +149,13 @@ fn patterns(inquiry: &dyn Inquiry, screen: &Screen) -> std::io::Result<Option<Ve
 
 /// Prompts read keys from standard input when that is a terminal, whichever it is; while this lives, it
 /// is the one that controls us.
-pub struct KeysFrom {
+struct KeysFrom {
     before: Option<OwnedFd>,
 }
 
 impl KeysFrom {
     /// Reads from this terminal until dropped.
-    pub fn terminal(tty: impl AsFd) -> std::io::Result<Self> {
+    fn terminal(tty: impl AsFd) -> std::io::Result<Self> {
         let before = std::io::stdin().as_fd().try_clone_to_owned().ok();
         process_group::replace_stdin(tty)?;
         Ok(Self { before })
@@ -167,14 +170,6 @@ impl Drop for KeysFrom {
     }
 }
 
-/// Asks for a word that nobody can know who does not see the terminal; the question and the word.
-pub fn word_prompt() -> (String, String) {
-    let id = substrate_trace::SpanId::new().to_string();
-    let word = id[id.len().saturating_sub(5)..].to_owned();
-    let text = format!("Other programs could type here. To confirm, type {word}");
-    (text, word)
-}
-
 /// The terminal, as far as it goes: with a cursor that moves, or line by line.
 struct Screen {
     tty: fs::File,
@@ -183,13 +178,9 @@ struct Screen {
 
 impl Screen {
     fn new(inquiry: &dyn Inquiry, tty: fs::File) -> std::io::Result<Self> {
-        let dumb = inquiry
-            .variable("TERM")
-            .is_none_or(|term| term == "dumb" || term.is_empty());
-        let term = if dumb {
-            None
-        } else {
-            Some(Term::read_write_pair(tty.try_clone()?, tty.try_clone()?))
+        let term = match passage::answers(inquiry.variable("TERM")) {
+            true => Some(Term::read_write_pair(tty.try_clone()?, tty.try_clone()?)),
+            false => None,
         };
         Ok(Self { tty, term })
     }
@@ -198,43 +189,28 @@ impl Screen {
         (&self.tty).write_all(text.as_bytes())
     }
 
-    /// Drops what was typed before the question stood on the screen, and watches who types from now on.
-    fn forget_keys(&self) -> Watch {
-        let _ = terminal::discard_input(&self.tty);
-        std::thread::sleep(Duration::from_millis(50));
-        let watch = Watch::begin();
-        if self.term.is_some() {
-            let _ = menu::settle(&self.tty);
-        }
-        let _ = terminal::discard_input(&self.tty);
-        watch
+    fn passage(&self) -> Passage {
+        Passage::open(&self.tty, self.term.is_some())
     }
 
-    fn choose(&self, choices: Vec<(&'static str, Pick)>) -> std::io::Result<Pick> {
+    fn choose(
+        &self,
+        choices: Vec<(&'static str, Pick)>,
+        passage: &Passage,
+    ) -> std::io::Result<Pick> {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         let last = choices.len().saturating_sub(1);
-        let chosen = match &self.term {
-            Some(_) => {
-                let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-                menu::choose(&self.tty, &names, last).unwrap_or(None)
-            }
-            None => {
-                let mut menu = String::new();
-                for (number, (name, _)) in choices.iter().enumerate() {
-                    menu.push_str(&format!("{}) {name}\n", number + 1));
-                }
-                self.say(&menu)?;
-                let typed = self.line(&format!("Choice, or Enter for {}", last + 1), "")?;
-                let number = typed.trim().parse::<usize>().ok();
-                number.and_then(|number| number.checked_sub(1))
-            }
+        let chosen = match passage.is_clear() {
+            true => menu::choose(&self.tty, &names, last).unwrap_or(None),
+            false => by_number(&self.tty, &names, last)?,
         };
         Ok(chosen
             .and_then(|at| choices.get(at))
             .map_or(Pick::Answer(Answer::Refused), |(_, pick)| *pick))
     }
 
-    fn line(&self, prompt: &str, text: &str) -> std::io::Result<String> {
-        match &self.term {
+    fn line(&self, prompt: &str, text: &str, passage: &Passage) -> std::io::Result<String> {
+        match self.term.as_ref().filter(|_| passage.is_clear()) {
             Some(term) => Input::<String>::with_theme(&SimpleTheme)
                 .with_prompt(prompt)
                 .with_initial_text(text)
@@ -257,39 +233,94 @@ impl Screen {
     }
 }
 
+/// Lets a person choose by a number, line by line.
+fn by_number(mut tty: &fs::File, names: &[&str], first: usize) -> std::io::Result<Option<usize>> {
+    let mut menu = String::new();
+    for (number, name) in names.iter().enumerate() {
+        menu.push_str(&format!("{}) {name}\n", number + 1));
+    }
+    menu.push_str(&format!("Choice, or Enter for {}: ", first + 1));
+    tty.write_all(menu.as_bytes())?;
+    let typed = Lines::of(tty)?.next().unwrap_or_default();
+    let number = typed.trim().parse::<usize>().ok();
+    Ok(number.and_then(|number| number.checked_sub(1)))
+}
+
+/// What is typed, line by line.
+struct Lines(std::io::Lines<BufReader<fs::File>>);
+
+impl Lines {
+    fn of(tty: &fs::File) -> std::io::Result<Self> {
+        Ok(Self(BufReader::new(tty.try_clone()?).lines()))
+    }
+
+    /// The next line; `None` at the end.
+    fn next(&mut self) -> Option<String> {
+        self.0.next()?.ok()
+    }
+}
+
+/// A terminal for questions that are answered by a line.
+struct Plain {
+    tty: fs::File,
+    lines: Lines,
+    passage: Passage,
+}
+
+impl Plain {
+    /// The terminal that controls us, with what was typed before dropped: it was no answer to this. It is asked
+    /// whether it tells keys from its replies where it may be able to.
+    fn open(asked: bool) -> std::io::Result<Self> {
+        let tty = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/tty")?;
+        let answers = asked && passage::answers(std::env::var_os("TERM").as_deref());
+        let passage = Passage::open(&tty, answers);
+        Ok(Self {
+            lines: Lines::of(&tty)?,
+            tty,
+            passage,
+        })
+    }
+
+    fn asks(&mut self, question: &str) -> Option<String> {
+        self.tty.write_all(question.as_bytes()).ok()?;
+        Some(self.lines.next()?.trim().to_ascii_lowercase())
+    }
+
+    /// Whether a person gave the answer; where somebody else could have, a word on the screen decides.
+    fn is_a_person(&mut self) -> bool {
+        let word = self.passage.word();
+        word.is_none_or(|word| self.hears(&word))
+    }
+
+    fn hears(&mut self, word: &Word) -> bool {
+        let typed = self.asks(&format!("{}: ", word.prompt));
+        typed.is_some_and(|typed| word.is(&typed))
+    }
+}
+
 /// Asks on the terminal; anything unclear, and the end of input, keeps the result.
 pub fn settle(pending: &Pending, sentence: &str, notices: Notices) -> Choice {
     notices.say(
         Kind::Info,
         &format!("the isolated command changed: {sentence}"),
     );
-    let Ok(mut terminal) = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/tty")
-    else {
+    let Ok(mut terminal) = Plain::open(true) else {
         return Choice::Keep;
     };
-    // What was typed while the command ran was not an answer to this.
-    let watch = Watch::begin();
-    let _ = substrate_sys::terminal::discard_input(&terminal);
-    let mut lines = match terminal.try_clone() {
-        Ok(reading) => std::io::BufReader::new(reading).lines(),
-        Err(_) => return Choice::Keep,
-    };
     loop {
-        let _ = terminal.write_all(b"[a]pply, show [d]iff, [k]eep for later, discard [x]? [k] ");
-        let Some(Ok(answer)) = lines.next() else {
+        let asked = terminal.asks("[a]pply, show [d]iff, [k]eep for later, discard [x]? [k] ");
+        let Some(answer) = asked else {
             return Choice::Keep;
         };
-        match answer.trim().to_ascii_lowercase().as_str() {
-            "a" | "apply" if is_a_person(&watch, &mut terminal, &mut lines) => {
-                return Choice::Apply;
-            }
-            "x" | "discard" => return Choice::Discard,
+        match answer.as_str() {
+            "a" | "apply" if terminal.is_a_person() => return Choice::Apply,
+            "x" | "discard" if terminal.is_a_person() => return Choice::Discard,
             "" | "k" | "keep" => return Choice::Keep,
             "d" | "diff" => {
-                let shown = patch::patch(pending, paint(notices), &mut terminal, &mut |_| true);
+                let shown = patch::patch(pending, paint(notices), &mut terminal.tty, &mut |_| true);
                 if let Err(error) = shown {
                     notices.say(Kind::Failed, &error.to_string());
                 }
@@ -299,37 +330,27 @@ pub fn settle(pending: &Pending, sentence: &str, notices: Notices) -> Choice {
     }
 }
 
-/// Whether a person gave the answer; where somebody else could have, a word on the screen decides.
-fn is_a_person(
-    watch: &Watch,
-    terminal: &mut impl Write,
-    lines: &mut impl Iterator<Item = std::io::Result<String>>,
-) -> bool {
-    if !watch.keys_could_be_faked() {
-        return true;
-    }
-    let (prompt, word) = word_prompt();
-    let _ = terminal.write_all(format!("{prompt}: ").as_bytes());
-    matches!(lines.next(), Some(Ok(typed)) if typed.trim() == word)
+/// Asks for a plain yes on the terminal; everything else is a no.
+pub fn confirm(question: &str) -> std::io::Result<bool> {
+    let mut terminal = Plain::open(true)?;
+    let answer = terminal.asks(&format!("{question} [y/N] "));
+    Ok(matches!(answer.as_deref(), Some("y" | "yes")) && terminal.is_a_person())
 }
 
-/// Asks for a plain yes on the terminal; everything else, and no terminal, is a no.
-pub fn confirm(question: &str) -> bool {
-    let opened = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/tty");
-    let Ok(mut terminal) = opened else {
-        return false;
+/// Lets a person choose on the terminal; `None` when he does not.
+pub fn choose(question: &str, items: &[&str], first: usize) -> std::io::Result<Option<usize>> {
+    let mut terminal = Plain::open(true)?;
+    terminal.tty.write_all(format!("{question}\n").as_bytes())?;
+    let chosen = match terminal.passage.is_clear() {
+        true => menu::choose(&terminal.tty, items, first)?,
+        false => by_number(&terminal.tty, items, first)?,
     };
-    let watch = Watch::begin();
-    let _ = substrate_sys::terminal::discard_input(&terminal);
-    let Ok(reading) = terminal.try_clone() else {
-        return false;
-    };
-    let mut lines = std::io::BufReader::new(reading).lines();
-    let _ = terminal.write_all(format!("{question} [y/N] ").as_bytes());
-    let yes =
-        matches!(lines.next(), Some(Ok(answer)) if matches!(answer.trim(), "y" | "Y" | "yes"));
-    yes && is_a_person(&watch, &mut terminal, &mut lines)
+    Ok(chosen.filter(|at| *at < items.len() && terminal.is_a_person()))
+}
+
+/// Whether a person typed the line that is carried out; asked only where a program could have typed it.
+pub fn typed_by_a_person() -> std::io::Result<bool> {
+    let mut terminal = Plain::open(false)?;
+    let word = terminal.passage.word_of_a_line();
+    Ok(word.is_none_or(|word| terminal.hears(&word)))
 }

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use substrate_sys::process_group;
 use substrate_sys::terminal::Modes;
@@ -29,8 +29,10 @@ enum State {
     #[default]
     Plain,
     Escape,
-    /// A control sequence, and whether it has parameters.
-    Sequence(bool),
+    /// A control sequence, and its first number; `None` if it has no parameters.
+    Sequence(Option<u16>),
+    /// Something that was pasted, and how much of what ends it came last.
+    Paste(usize),
     /// A string up to its terminator, and whether an escape came last.
     Text(bool),
     /// This many bytes belong to what came before.
@@ -44,8 +46,8 @@ impl Keyboard {
             (State::Plain, b'\r' | b'\n') => (State::Plain, Some(Key::Enter)),
             (State::Plain, 0x03 | 0x04 | 0x1c) => (State::Plain, Some(Key::Leave)),
             (State::Plain, 0x90 | 0x98 | 0x9d..=0x9f) => (State::Text(false), None),
-            (State::Escape, b'[') => (State::Sequence(false), None),
-            (State::Plain, 0x9b) => (State::Sequence(true), None),
+            (State::Escape, b'[') => (State::Sequence(None), None),
+            (State::Plain, 0x9b) => (State::Sequence(Some(0)), None),
             // The rest of a letter in UTF-8 is no control character.
             (State::Plain, 0xc3..=0xdf) => (State::Skip(1), None),
             (State::Plain, 0xe0..=0xef) => (State::Skip(2), None),
@@ -55,13 +57,17 @@ impl Keyboard {
             (State::Escape, b'O' | b'N') => (State::Skip(1), None),
             (State::Escape, 0x1b) => (State::Escape, None),
             (State::Escape, _) => (State::Plain, None),
-            (State::Sequence(false), b'A') => (State::Plain, Some(Key::Up)),
-            (State::Sequence(false), b'B') => (State::Plain, Some(Key::Down)),
+            (State::Sequence(None), b'A') => (State::Plain, Some(Key::Up)),
+            (State::Sequence(None), b'B') => (State::Plain, Some(Key::Down)),
             // An old mouse report: the button and where it was pressed.
-            (State::Sequence(false), b'M') => (State::Skip(3), None),
+            (State::Sequence(None), b'M') => (State::Skip(3), None),
+            (State::Sequence(Some(200)), b'~') => (State::Paste(0), None),
             (State::Sequence(_), 0x1b) => (State::Escape, None),
             (State::Sequence(_), 0x40..=0x7e) => (State::Plain, None),
-            (State::Sequence(_), _) => (State::Sequence(true), None),
+            (State::Sequence(number), _) => (State::Sequence(Some(further(number, byte))), None),
+            // Whoever pasted by mistake can leave.
+            (State::Paste(_), 0x03) => (State::Plain, Some(Key::Leave)),
+            (State::Paste(seen), _) => (pasted(seen, byte), None),
             (State::Text(_), 0x07 | 0x9c) | (State::Text(true), b'\\') => (State::Plain, None),
             (State::Text(_), _) => (State::Text(byte == 0x1b), None),
             (State::Skip(1), _) => (State::Plain, None),
@@ -72,33 +78,29 @@ impl Keyboard {
     }
 }
 
-/// How long a terminal may take to answer; over a slow line the answer is late, and keys wait for it.
-const PATIENCE: Duration = Duration::from_millis(300);
-
-/// Asks the terminal how it is, and drops everything up to the answer: a terminal answers in order, so what
-/// programs have asked it before is dropped, too.
-pub fn settle(mut tty: &File) -> io::Result<()> {
-    const ASKED: &[u8] = b"\x1b[5n";
-    const ANSWER: &[u8] = b"\x1b[0n";
-    let modes = Modes::of(tty)?;
-    modes.editing().apply(tty)?;
-
-    tty.write_all(ASKED)?;
-    let end = Instant::now() + PATIENCE;
-    let mut seen = Vec::new();
-    while !seen.ends_with(ANSWER) {
-        let left = end.saturating_duration_since(Instant::now());
-        let ready = process_group::readable(&[tty.as_fd()], Some(left))?;
-        if !ready.contains(&true) {
-            break;
-        }
-        let mut byte = [0_u8; 1];
-        if tty.read(&mut byte)? == 0 {
-            break;
-        }
-        seen.push(byte[0]);
+/// The first number of a sequence, with one more byte of its parameters; past that number it is none.
+fn further(number: Option<u16>, byte: u8) -> u16 {
+    let number = number.unwrap_or(0);
+    match byte {
+        b'0'..=b'9' => number
+            .saturating_mul(10)
+            .saturating_add(u16::from(byte - b'0')),
+        _ => u16::MAX,
     }
-    modes.apply(tty)
+}
+
+/// What a terminal sends after a paste.
+const PASTE_ENDS: &[u8] = b"\x1b[201~";
+
+fn pasted(seen: usize, byte: u8) -> State {
+    let seen = match PASTE_ENDS.get(seen) {
+        Some(expected) if *expected == byte => seen + 1,
+        _ => usize::from(byte == 0x1b),
+    };
+    match seen == PASTE_ENDS.len() {
+        true => State::Plain,
+        false => State::Paste(seen),
+    }
 }
 
 /// Lets a person choose; `None` when he leaves without a choice.
@@ -111,13 +113,19 @@ pub fn choose(tty: &File, items: &[&str], first: usize) -> io::Result<Option<usi
     gone.and(chosen)
 }
 
+/// How long nothing comes after an escape that is a key.
+const ALONE: Duration = Duration::from_millis(200);
+
 fn pick(mut tty: &File, items: &[&str], first: usize) -> io::Result<Option<usize>> {
     let mut keyboard = Keyboard::default();
     let mut at = first;
     draw(tty, items, at)?;
     loop {
         let mut byte = [0_u8; 1];
-        if tty.read(&mut byte)? == 0 {
+        // A key that is an escape and no more; a sequence comes in one piece.
+        let alone = keyboard.state == State::Escape
+            && !process_group::readable(&[tty.as_fd()], Some(ALONE))?.contains(&true);
+        if alone || tty.read(&mut byte)? == 0 {
             return Ok(None);
         }
         let count = items.len().max(1);
@@ -168,6 +176,13 @@ mod tests {
     }
 
     #[test]
+    fn after_a_paste_keys_are_keys_again() {
+        assert_eq!(keys(b"\x1b[200~\r\x1b[201~\x1b[A\r"), [Key::Up, Key::Enter]);
+        assert_eq!(keys(b"\x1b[200~abc\x03\r"), [Key::Leave, Key::Enter]);
+        assert_eq!(keys(b"\x1b[2;200~\x1b[A"), [Key::Up]);
+    }
+
+    #[test]
     fn letters_leave_the_next_key_a_key() {
         for letter in ["А", "Û", "ß", "盛", "🐛"] {
             assert_eq!(
@@ -190,6 +205,8 @@ mod tests {
             b"jk \tabc",
             b"\x1bOA\x1b_G\r\x1b\\",
             b"\x1bP\r\n",
+            b"\x1b[200~\x1b[A\r\n\x1b[20\x1b[A\r\x1b[201~\x1b[201~",
+            b"\x1b[200~\x1b[A\r",
         ] {
             assert_eq!(keys(said), [], "{}", said.escape_ascii());
         }

@@ -18,13 +18,13 @@ use crate::notice::Announcer;
 const QUIET: Duration = Duration::from_millis(300);
 
 /// A running watch; it ends when this is dropped.
-pub struct Watch {
+pub struct PolicyWatch {
     _watcher: RecommendedWatcher,
 }
 
 /// Tells of changed policies as soon as they change, while a person edits a line; what changes while a
 /// program has the screen is left for the next prompt.
-pub fn announce(session: &Session, announcer: &Announcer) -> notify::Result<Watch> {
+pub fn announce(session: &Session, announcer: &Announcer) -> notify::Result<PolicyWatch> {
     let (teller, announcer) = (session.policy_teller(), announcer.clone());
     let (front, home) = (
         Arc::clone(&session.front),
@@ -46,7 +46,7 @@ pub fn announce(session: &Session, announcer: &Announcer) -> notify::Result<Watc
 
 /// Watches the directories that policies come from, because editors replace files. `changed` is called
 /// from another thread when there is something to tell: see `Session::heed_policy_changes`.
-fn start(broker: Broker, changed: impl Fn() + Send + 'static) -> notify::Result<Watch> {
+fn start(broker: Broker, changed: impl Fn() + Send + 'static) -> notify::Result<PolicyWatch> {
     let (sender, events) = mpsc::channel();
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         // Reading files is no change; the broker does it all the time.
@@ -86,5 +86,5 @@ fn start(broker: Broker, changed: impl Fn() + Send + 'static) -> notify::Result<
                 }
             }
         })?;
-    Ok(Watch { _watcher: watcher })
+    Ok(PolicyWatch { _watcher: watcher })
 }

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use substrate_changes::diff::{Progress, Stage};
+use substrate_world::progress::{Progress, Stage};
 
 /// Work that is done sooner shows nothing.
 const PATIENCE: Duration = Duration::from_millis(500);

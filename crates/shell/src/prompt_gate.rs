@@ -4,11 +4,12 @@ use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use substrate_broker::env::is_taken_over;
-use substrate_broker::{Answer, Evaluation, Input, Origin, Request, person};
+use substrate_broker::{Answer, Around, Evaluation, Input, Origin, Request, person};
 use substrate_changes::gc;
 use substrate_policy::terms::{Place, WorldSpec};
 use substrate_runtime::supervise::Ending;
@@ -21,7 +22,7 @@ use crate::gate::{Borrowed, Decision, Gate, Hint, Outcome, Recall, Standing, Sub
 use crate::names::Names;
 use crate::notice::Announcer;
 use crate::past;
-use crate::policy_watch::{self, Watch};
+use crate::policy_watch::{self, PolicyWatch};
 use crate::session_world::Quarters;
 use substrate_executor::approval;
 use substrate_executor::contained::{self, Contained};
@@ -34,6 +35,7 @@ use substrate_executor::recording::{self, Recording};
 use substrate_executor::session::Session;
 use substrate_executor::shell_path::shell_path;
 use substrate_executor::snapshot::Before;
+use substrate_executor::variables;
 
 /// What Substrate's own commands do at the prompt.
 pub trait OwnCommands {
@@ -57,7 +59,7 @@ pub struct PromptGate<'s> {
     own: &'s dyn OwnCommands,
     quarters: &'s Quarters,
     announcer: Announcer,
-    watch: Option<Watch>,
+    watch: Option<PolicyWatch>,
     /// The line that was decided last, until it has come to its end.
     current: Option<(SpanInfo, Evaluation)>,
     /// When it got the terminal.
@@ -68,6 +70,8 @@ pub struct PromptGate<'s> {
     preview: Option<Preview>,
     /// What it shows, where that passes through us.
     recording: Recording,
+    /// What the engine exported before the first line.
+    first: Option<Rc<Vec<(OsString, OsString)>>>,
 }
 
 impl<'s> PromptGate<'s> {
@@ -89,15 +93,32 @@ impl<'s> PromptGate<'s> {
             before: None,
             preview: None,
             recording: Recording::default(),
+            first: None,
         }
     }
 
     fn evaluate(&self, line: &[u8], cwd: &Path, names: &Names) -> Evaluation {
-        let (aliases, variables) = (bytes(&names.aliases), variables(names));
+        let (aliases, known) = (bytes(&names.aliases), known(names));
         let search_path = self.search_path(names);
-        self.session
-            .broker
-            .evaluate(&request(line, cwd, &search_path, &variables, &aliases))
+        let around = Around::Nothing;
+        let request = request(line, cwd, &search_path, &known, &aliases, around);
+        self.session.broker.evaluate(&request)
+    }
+
+    /// What the engine exported before the first line.
+    fn environment_at_first(
+        &mut self,
+        submission: &Submission<'_>,
+    ) -> Rc<Vec<(OsString, OsString)>> {
+        let quarters = self.quarters;
+        let first = self.first.get_or_insert_with(|| {
+            let first = (submission.variables)();
+            if let Some(world) = quarters.world() {
+                world.begins_in(&first);
+            }
+            Rc::new(first)
+        });
+        Rc::clone(first)
     }
 
     /// Where the engine looks for programs, which start-up files may have changed.
@@ -111,7 +132,8 @@ impl PromptGate<'_> {
     /// A full disk must be repairable: a person may let one line run that leaves no trace.
     fn runs_unrecorded(&self, submission: &Submission<'_>) -> bool {
         (submission.line_mode)();
-        self.session.barrier().is_none() && asking::confirm("run this line unrecorded?")
+        self.session.barrier().is_none()
+            && asking::confirm("run this line unrecorded?").unwrap_or(false)
     }
 
     /// Whether a line that belongs in the session's world may run in the engine as that now is; an
@@ -132,7 +154,7 @@ impl PromptGate<'_> {
     fn runs_unheld(&self, span: &SpanInfo) -> bool {
         let agreed = matches!(self.quarters, Quarters::Refused(_))
             && self.session.barrier().is_none()
-            && asking::confirm("run this line all the same, outside a world?");
+            && asking::confirm("run this line all the same, outside a world?").unwrap_or(false);
         if agreed {
             approval::record(
                 self.session,
@@ -152,6 +174,7 @@ fn request<'a>(
     search_path: &'a std::ffi::OsStr,
     variables: &'a [(Vec<u8>, Vec<u8>)],
     aliases: &'a [(Vec<u8>, Vec<u8>)],
+    around: Around<'a>,
 ) -> Request<'a> {
     Request {
         input: Input::Line(line),
@@ -161,11 +184,12 @@ fn request<'a>(
         variables,
         aliases,
         isolate: false,
+        around,
     }
 }
 
 /// What the engine said about the variables that its lines may use.
-fn variables(names: &Names) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn known(names: &Names) -> Vec<(Vec<u8>, Vec<u8>)> {
     let home = names.home.clone().map(OsString::into_vec);
     home.map(|home| (b"HOME".to_vec(), home))
         .into_iter()
@@ -230,14 +254,17 @@ impl Gate for PromptGate<'_> {
             return told(ending.status());
         }
         let aliases = bytes(&submission.names.aliases);
-        let variables = variables(submission.names);
+        let known = known(submission.names);
         let search_path = self.search_path(submission.names);
+        let first = self.environment_at_first(submission);
+        let around = || variables::meaning(&(submission.variables)(), &first);
         let request = request(
             submission.line,
             submission.cwd,
             &search_path,
-            &variables,
+            &known,
             &aliases,
+            Around::Asked(&around),
         );
         let evaluation = self.session.broker.evaluate(&request);
         self.session.heed_policy_changes();
@@ -367,7 +394,7 @@ impl Gate for PromptGate<'_> {
             if let (Some(began), Some(limit)) = (began, world.time_limit())
                 && began.elapsed() >= limit
             {
-                limits.push("time");
+                limits.push("time".into());
             }
             tell_limits(self.session, &span, &limits);
             let spec = world.spec();

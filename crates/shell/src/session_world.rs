@@ -10,15 +10,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use substrate_broker::{Answer, Evaluation, Input, Origin, Request};
+use substrate_broker::{Answer, Around, Evaluation, Input, Origin, Request};
 use substrate_changes::pending::Pending;
 use substrate_policy::terms::{PathPattern, Place, WorldSpec};
 use substrate_sys::process_group::{self, Change};
 use substrate_sys::terminal::{self, Modes};
 use substrate_trace::{Enforced, Event, NetUse, SpanInfo, WorldEvent, WorldId};
 use substrate_world::backend::{
-    ExecRequest, News, Running, Status, Stdio, WorldBackend, WorldError, WorldHandle,
+    ExecJob, ExecRequest, ExecStreams, News, Running, Status, Stdio, WorldBackend, WorldHandle,
 };
+use substrate_world::error::{Words, WorldError};
 
 use crate::engine::{Beside, Launched, Launcher, Start};
 use substrate_executor::approval;
@@ -96,6 +97,7 @@ fn judged(session: &Session, cwd: &Path) -> Evaluation {
         variables: &[],
         aliases: &[],
         isolate: false,
+        around: Around::Nothing,
     })
 }
 
@@ -116,9 +118,9 @@ struct State {
     spec: WorldSpec,
     enforced: Enforced,
     /// What has been announced as due with the next shell.
-    announced: Vec<&'static str>,
+    announced: Vec<Words>,
     net: Vec<NetUse>,
-    hits: Vec<(&'static str, u64)>,
+    hits: Vec<(Words, u64)>,
 }
 
 /// What the world used while a line ran.
@@ -129,7 +131,7 @@ pub struct Used {
     /// What that comes to as scopes.
     pub scopes: Vec<String>,
     /// Limits that were run into.
-    pub limits: Vec<&'static str>,
+    pub limits: Vec<Words>,
 }
 
 impl SessionWorld {
@@ -149,7 +151,7 @@ impl SessionWorld {
         judge.begin_line(&span, evaluation);
         let questions = judge
             .questions()
-            .map_err(|error| WorldError::Own("make a socket pair", error))?;
+            .map_err(WorldError::own("make a socket pair"))?;
         judge.attended(false);
         let backend = session.worlds.backend(Oversight {
             judge: Some(judge.clone()),
@@ -161,7 +163,13 @@ impl SessionWorld {
             span: Some(span.span_id),
             ..ExecRequest::default()
         };
-        let world = backend.ensure_session(spec, Some(&label))?;
+        let world = backend.ensure_session(
+            spec,
+            Some(ExecJob {
+                request: &label,
+                streams: &ExecStreams::default(),
+            }),
+        )?;
         let enforced = backend.enforced(world)?;
         span.world_id = Some(world.id);
         tell_of(session, &span, "started", Some(&enforced));
@@ -242,6 +250,11 @@ impl SessionWorld {
         self.judge.begin_line(span, evaluation);
     }
 
+    /// Says what the engine exports before anything has changed it.
+    pub fn begins_in(&self, environment: &[(OsString, OsString)]) {
+        self.judge.begins_in(environment.to_vec());
+    }
+
     /// Has program starts that need a person's word wait for [`Self::attend`] from now on, or refuses
     /// them; the descriptor tells when one waits.
     pub fn listen(&self, wanted: bool) -> Option<OwnedFd> {
@@ -266,9 +279,9 @@ impl SessionWorld {
             return Used::default();
         };
         let net = since(&state.net, &report.net);
-        let reached = |(name, now): &(&'static str, u64)| {
+        let reached = |(name, now): &(Words, u64)| {
             let before = state.hits.iter().find(|(known, _)| known == name);
-            (before.map_or(0, |(_, count)| *count) < *now).then_some(*name)
+            (before.map_or(0, |(_, count)| *count) < *now).then(|| name.clone())
         };
         let limits = report.limits.iter().filter_map(reached).collect();
         let scopes = report
@@ -305,8 +318,7 @@ impl SessionWorld {
             }
         };
         self.teller.finish();
-        let home = &state.spec.substrate_home;
-        if let Some(pending) = held.and_then(|held| Pending::of(home, held).ok()) {
+        if let Some(pending) = held.and_then(|held| Pending::of(&held).ok()) {
             contained::settle_home(session, &self.span, &state.spec, pending);
         }
         tell_of(session, &self.span, "ended", None);
@@ -402,8 +414,12 @@ impl Launcher for InWorld {
     fn launch(&mut self, start: &Start<'_>) -> io::Result<Launched> {
         let quarters = &self.0;
         let world = quarters.living().map_err(io::Error::other)?;
-        let mut request = request(quarters, start)?;
-        let command = match quarters.backend.spawn(world, &request) {
+        let (mut request, streams) = request(quarters, start)?;
+        let spawn = |request: &ExecRequest| {
+            let streams = &streams;
+            quarters.backend.spawn(world, ExecJob { request, streams })
+        };
+        let command = match spawn(&request) {
             Err(WorldError::Cwd { path, source }) => {
                 request.cwd = match &quarters.state.borrow().spec.project {
                     Some(project) if *project != path => project.clone(),
@@ -417,7 +433,7 @@ impl Launcher for InWorld {
                         request.cwd.display()
                     ),
                 );
-                quarters.backend.spawn(world, &request)
+                spawn(&request)
             }
             started => started,
         };
@@ -425,7 +441,7 @@ impl Launcher for InWorld {
     }
 }
 
-fn request(quarters: &SessionWorld, start: &Start<'_>) -> io::Result<ExecRequest> {
+fn request(quarters: &SessionWorld, start: &Start<'_>) -> io::Result<(ExecRequest, ExecStreams)> {
     let mut env = quarters.env.clone();
     for (name, value) in start.environment {
         env.retain(|(known, _)| known != name);
@@ -440,16 +456,20 @@ fn request(quarters: &SessionWorld, start: &Start<'_>) -> io::Result<ExecRequest
     }
     let mut argv = vec![start.name.to_owned()];
     argv.extend(start.arguments.iter().cloned());
-    Ok(ExecRequest {
+    let request = ExecRequest {
         program: start.program.as_os_str().to_owned(),
         argv,
         env,
         cwd: start.cwd.to_owned(),
+        ..ExecRequest::default()
+    };
+    let streams = ExecStreams {
         stdio: Stdio::Terminal(size.0, size.1),
         fds,
         terminal_at: Some(start.terminal_number),
-        ..ExecRequest::default()
-    })
+        tap: None,
+    };
+    Ok((request, streams))
 }
 
 fn launched(mut command: Box<dyn Running>, start: &Start<'_>) -> io::Result<Launched> {

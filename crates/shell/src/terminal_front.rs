@@ -5,9 +5,9 @@ use std::io::{self, IsTerminal};
 
 use substrate_broker::Caller;
 use substrate_broker::person::{self, Barrier};
-use substrate_changes::diff::Progress;
 use substrate_changes::pending::Pending;
 use substrate_executor::front::{Choice, Front, Given, Inquiry, Kind, Streams};
+use substrate_world::progress::Progress;
 
 use crate::asking;
 use crate::notice::Notices;

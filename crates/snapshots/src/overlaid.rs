@@ -6,8 +6,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use substrate_changes::diff::{self, ChangeKind, Found};
-use substrate_changes::pending::{Pending, Root};
+use substrate_changes::change::ChangeKind;
+use substrate_changes::diff::{self, Found};
+use substrate_changes::pending::Pending;
+use substrate_changes::root::Root;
 use substrate_sys::bounded::{self, Links};
 
 use crate::ignore::{self, EXCLUDE, Rules, Stack};

@@ -523,7 +523,7 @@ impl<'a> Walk<'a, '_> {
                 return Ok(None);
             }
             0o100_000 => {
-                match at::open_read(dir, name)
+                match bounded::open_at(dir, name)
                     .and_then(|file| self.store.put_file(file, self.limits.file))
                 {
                     Ok(hash) => Kind::File(hash),

@@ -11,7 +11,7 @@ pub mod image;
 pub mod look;
 
 pub use image::{Image, same_content};
-pub use look::{Loaded, Program, View};
+pub use look::{Loaded, Program, Variables, View};
 
 /// Judges program starts. Called from several threads at once.
 pub trait ExecJudge: Send + Sync {
@@ -44,6 +44,8 @@ pub struct ProgramStart<'a> {
     pub loaded: Option<Loaded>,
     /// Where it starts, as seen in the world.
     pub cwd: PathBuf,
+    /// The variables that it gets.
+    pub variables: Variables,
     /// The files of the world, for following links.
     pub view: &'a View,
     /// The program is in place already: it can be let go or ended, nothing else.

@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use substrate_sys::errno::{E2BIG, EFAULT, ENAMETOOLONG, ENOENT, ENOTDIR};
 use substrate_sys::memory::{self, ReadError};
 use substrate_sys::notify::{Call, CallKind};
 use substrate_sys::openat2::{self, Links};
@@ -26,12 +27,6 @@ const INTERPRETERS: usize = 5;
 pub const HERE: i32 = -100;
 const NO_FOLLOW: u64 = 0x100;
 const EMPTY_PATH: u64 = 0x1000;
-
-const ENOENT: i32 = 2;
-const E2BIG: i32 = 7;
-const EFAULT: i32 = 14;
-const ENOTDIR: i32 = 20;
-const ENAMETOOLONG: i32 = 36;
 
 /// A file that a start runs.
 #[derive(Debug)]
@@ -275,6 +270,62 @@ pub fn only_lists(process: i32, at: u64) -> bool {
             .iter()
             .any(|variable| variable.starts_with(b"LD_TRACE_LOADED_OBJECTS="))
     })
+}
+
+/// The variables of a start, read when somebody asks for them.
+#[derive(Debug)]
+pub struct Variables {
+    process: i32,
+    at: u64,
+    known: OnceLock<io::Result<Named>>,
+}
+
+/// Names and values.
+type Named = Vec<(OsString, OsString)>;
+
+impl Variables {
+    /// Those of a process that lie at this address.
+    pub fn at(process: i32, at: u64) -> Self {
+        Self {
+            process,
+            at,
+            known: OnceLock::new(),
+        }
+    }
+
+    /// Their names and values; what is no variable has an empty name.
+    pub fn read(&self) -> Result<&Named, &io::Error> {
+        let known = self.known.get_or_init(|| {
+            let all = match self.at {
+                0 => Vec::new(),
+                at => words(self.process, at)?,
+            };
+            Ok(all.into_iter().map(named_value).collect())
+        });
+        known.as_ref()
+    }
+
+    /// Whether others are the same, if anybody has asked for these.
+    pub fn are_still(&self, others: &Variables) -> bool {
+        match self.known.get() {
+            None => true,
+            Some(known) => known
+                .as_ref()
+                .is_ok_and(|known| others.read().is_ok_and(|others| known == others)),
+        }
+    }
+}
+
+fn named_value(entry: OsString) -> (OsString, OsString) {
+    let bytes = entry.into_vec();
+    match bytes.iter().position(|byte| *byte == b'=') {
+        Some(at) => {
+            let value = bytes.get(at + 1..).unwrap_or_default().to_vec();
+            let name = bytes.get(..at).unwrap_or_default().to_vec();
+            (OsString::from_vec(name), OsString::from_vec(value))
+        }
+        None => (OsString::new(), OsString::from_vec(bytes)),
+    }
 }
 
 fn os_strings(words: Vec<Vec<u8>>) -> Vec<OsString> {

@@ -1,11 +1,15 @@
 //! Calls on names below an open directory. None of them follows a symlink in the last component.
 
-use std::ffi::{CStr, CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+
+use rustix::fs::{
+    self, AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, StatxFlags, Timespec, Timestamps,
+    UTIME_OMIT, Uid,
+};
 
 /// What `fstatat` says about a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,57 +39,11 @@ pub enum Rename {
     Exchange,
 }
 
-/// Runs `call` with `name` as a C string, without allocating for ordinary names.
-pub(crate) fn with_name<T>(
-    name: &OsStr,
-    call: impl FnOnce(&CStr) -> io::Result<T>,
-) -> io::Result<T> {
-    let bytes = name.as_bytes();
-    let mut short = [0_u8; 300];
-    if bytes.len() < short.len() {
-        short[..bytes.len()].copy_from_slice(bytes);
-        let text = CStr::from_bytes_with_nul(&short[..=bytes.len()])
-            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-        return call(text);
-    }
-    let text = CString::new(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    call(&text)
-}
-
-pub(crate) fn check(rc: libc::c_int) -> io::Result<()> {
-    if rc < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
-}
-
-pub(crate) fn take_fd(rc: libc::c_int) -> io::Result<OwnedFd> {
-    check(rc)?;
-    // SAFETY: the kernel has just returned this descriptor to us, so nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(rc) })
-}
-
-fn raw(dir: &impl AsFd) -> libc::c_int {
-    dir.as_fd().as_raw_fd()
-}
-
 /// The metadata of a name, or of the directory itself when the name is empty.
 pub fn stat(dir: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<Stat> {
-    let mut out = MaybeUninit::<libc::stat>::uninit();
-    with_name(name.as_ref(), |name| {
-        // SAFETY: `name` is a C string and `out` a writable stat, both live through the call.
-        check(unsafe {
-            libc::fstatat(
-                raw(&dir),
-                name.as_ptr(),
-                out.as_mut_ptr(),
-                libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH,
-            )
-        })
-    })?;
-    // SAFETY: the call succeeded, so the kernel has filled the whole struct.
-    let s = unsafe { out.assume_init() };
-    let moment = |sec: i64, nsec: i64| (sec, u32::try_from(nsec).unwrap_or(0));
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+    let s = fs::statat(dir, name.as_ref(), flags)?;
+    let moment = |sec, nsec| (sec, u32::try_from(nsec).unwrap_or(0));
     Ok(Stat {
         dev: s.st_dev,
         ino: s.st_ino,
@@ -115,88 +73,45 @@ const STAMPING: [u64; 7] = [
 
 /// Whether the times of directories on this file system tell that their names are as they were.
 pub fn stamps_directories(dir: impl AsFd) -> bool {
-    let mut info = MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: an all-zero statfs is valid, and it is writable for the call.
-    let kind = unsafe {
-        if libc::fstatfs(raw(&dir), info.as_mut_ptr()) < 0 {
-            return false;
-        }
-        info.assume_init().f_type
-    };
     #[allow(
         clippy::unnecessary_cast,
         reason = "the type differs between architectures"
     )]
-    STAMPING.contains(&(kind as u64 & 0xFFFF_FFFF))
+    fs::fstatfs(dir).is_ok_and(|info| STAMPING.contains(&(info.f_type as u64 & 0xFFFF_FFFF)))
 }
 
 /// Opens a name with `O_NOFOLLOW` and `O_CLOEXEC` added to the flags.
-pub(crate) fn open(
-    dir: impl AsFd,
-    name: impl AsRef<OsStr>,
-    flags: i32,
-    mode: u32,
-) -> io::Result<OwnedFd> {
-    with_name(name.as_ref(), |name| {
-        // SAFETY: `name` is a C string that lives through the call.
-        take_fd(unsafe {
-            libc::openat(
-                raw(&dir),
-                name.as_ptr(),
-                flags | libc::O_NOFOLLOW | libc::O_CLOEXEC,
-                mode,
-            )
-        })
-    })
+pub(crate) fn open(dir: impl AsFd, name: impl AsRef<OsStr>, flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(fs::openat(dir, name.as_ref(), flags, Mode::empty())?)
 }
 
 /// Opens a directory for reading its entries.
 pub fn open_dir(dir: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<OwnedFd> {
-    open(dir, name, libc::O_RDONLY | libc::O_DIRECTORY, 0)
+    open(dir, name, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
 /// Opens a directory by its path; symlinks on the way are followed, one at the end is not.
 pub fn open_dir_path(path: impl AsRef<OsStr>) -> io::Result<OwnedFd> {
-    // SAFETY: AT_FDCWD is not a descriptor that could be closed; the kernel knows it as the
-    // working directory.
-    let cwd = unsafe { BorrowedFd::borrow_raw(libc::AT_FDCWD) };
-    open_dir(cwd, path)
-}
-
-/// What is said of a pipe, a device, a directory or anything else that is no file.
-pub(crate) const NOT_REGULAR: &str = "it is not a regular file";
-
-/// Opens a file for reading; never waits for a fifo's writer and never takes a terminal. What is no
-/// regular file is an error.
-pub fn open_read(dir: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<File> {
-    let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = File::from(open(dir, name, flags, 0)?);
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, NOT_REGULAR)),
-    }
+    open_dir(CWD, path)
 }
 
 /// Makes a new file and opens it for writing; fails if the name is taken.
 pub fn create_new(dir: impl AsFd, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
-    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
-    open(dir, name, flags, mode).map(File::from)
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = fs::openat(dir, name.as_ref(), flags, Mode::from_raw_mode(mode))?;
+    Ok(File::from(made))
 }
 
 /// Makes a directory.
 pub fn mkdir(dir: impl AsFd, name: impl AsRef<OsStr>, mode: u32) -> io::Result<()> {
-    with_name(name.as_ref(), |name| {
-        // SAFETY: `name` is a C string that lives through the call.
-        check(unsafe { libc::mkdirat(raw(&dir), name.as_ptr(), mode) })
-    })
+    Ok(fs::mkdirat(dir, name.as_ref(), Mode::from_raw_mode(mode))?)
 }
 
 /// Makes a fifo.
 pub fn mkfifo(dir: impl AsFd, name: impl AsRef<OsStr>, mode: u32) -> io::Result<()> {
-    with_name(name.as_ref(), |name| {
-        // SAFETY: `name` is a C string that lives through the call.
-        check(unsafe { libc::mkfifoat(raw(&dir), name.as_ptr(), mode) })
-    })
+    let mode = Mode::from_raw_mode(mode);
+    Ok(fs::mknodat(dir, name.as_ref(), FileType::Fifo, mode, 0)?)
 }
 
 /// Makes a symlink called `name` that points to `target`.
@@ -205,54 +120,23 @@ pub fn symlink(
     dir: impl AsFd,
     name: impl AsRef<OsStr>,
 ) -> io::Result<()> {
-    with_name(target.as_ref(), |target| {
-        with_name(name.as_ref(), |name| {
-            // SAFETY: both are C strings that live through the call.
-            check(unsafe { libc::symlinkat(target.as_ptr(), raw(&dir), name.as_ptr()) })
-        })
-    })
+    Ok(fs::symlinkat(target.as_ref(), dir, name.as_ref())?)
 }
 
 /// Where a symlink points to.
 pub fn readlink(dir: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<OsString> {
-    let mut buffer = vec![0_u8; 512];
-    loop {
-        let length = with_name(name.as_ref(), |name| {
-            // SAFETY: `name` is a C string, and the buffer is writable for the length given.
-            let n = unsafe {
-                libc::readlinkat(
-                    raw(&dir),
-                    name.as_ptr(),
-                    buffer.as_mut_ptr().cast(),
-                    buffer.len(),
-                )
-            };
-            usize::try_from(n).map_err(|_| io::Error::last_os_error())
-        })?;
-        // A full buffer may hold only the first part of the target.
-        if length < buffer.len() {
-            buffer.truncate(length);
-            return Ok(OsString::from_vec(buffer));
-        }
-        buffer.resize(buffer.len() * 2, 0);
-    }
+    let target = fs::readlinkat(dir, name.as_ref(), Vec::with_capacity(512))?;
+    Ok(OsString::from_vec(target.into_bytes()))
 }
 
 /// Removes a name that is not a directory.
 pub fn unlink(dir: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<()> {
-    remove(&dir, name.as_ref(), 0)
+    Ok(fs::unlinkat(dir, name.as_ref(), AtFlags::empty())?)
 }
 
 /// Removes an empty directory.
 pub fn rmdir(dir: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<()> {
-    remove(&dir, name.as_ref(), libc::AT_REMOVEDIR)
-}
-
-fn remove(dir: &impl AsFd, name: &OsStr, flags: libc::c_int) -> io::Result<()> {
-    with_name(name, |name| {
-        // SAFETY: `name` is a C string that lives through the call.
-        check(unsafe { libc::unlinkat(raw(dir), name.as_ptr(), flags) })
-    })
+    Ok(fs::unlinkat(dir, name.as_ref(), AtFlags::REMOVEDIR)?)
 }
 
 /// Moves a name from one directory to another of the same mount.
@@ -264,26 +148,17 @@ pub fn rename(
     how: Rename,
 ) -> io::Result<()> {
     let flags = match how {
-        Rename::Replace => 0,
-        Rename::NoReplace => libc::RENAME_NOREPLACE,
-        Rename::Exchange => libc::RENAME_EXCHANGE,
+        Rename::Replace => RenameFlags::empty(),
+        Rename::NoReplace => RenameFlags::NOREPLACE,
+        Rename::Exchange => RenameFlags::EXCHANGE,
     };
-    with_name(old.as_ref(), |old| {
-        with_name(new.as_ref(), |new| {
-            // SAFETY: both are C strings that live through the call.
-            let rc = unsafe {
-                libc::syscall(
-                    libc::SYS_renameat2,
-                    raw(&from),
-                    old.as_ptr(),
-                    raw(&to),
-                    new.as_ptr(),
-                    flags,
-                )
-            };
-            check(libc::c_int::try_from(rc).unwrap_or(-1))
-        })
-    })
+    Ok(fs::renameat_with(
+        from,
+        old.as_ref(),
+        to,
+        new.as_ref(),
+        flags,
+    )?)
 }
 
 /// Gives a file a second name.
@@ -293,100 +168,59 @@ pub fn link(
     to: impl AsFd,
     new: impl AsRef<OsStr>,
 ) -> io::Result<()> {
-    with_name(old.as_ref(), |old| {
-        with_name(new.as_ref(), |new| {
-            // SAFETY: both are C strings that live through the call.
-            check(unsafe { libc::linkat(raw(&from), old.as_ptr(), raw(&to), new.as_ptr(), 0) })
-        })
-    })
+    Ok(fs::linkat(
+        from,
+        old.as_ref(),
+        to,
+        new.as_ref(),
+        AtFlags::empty(),
+    )?)
 }
 
 /// Sets the mode of a name that is not a symlink. Works on files nobody may open.
 pub fn chmod(dir: impl AsFd, name: impl AsRef<OsStr>, mode: u32) -> io::Result<()> {
     // fchmodat follows symlinks; a handle that was opened without following does not.
-    let handle = if name.as_ref().is_empty() {
-        open(dir, ".", libc::O_PATH, 0)?
-    } else {
-        open(dir, name, libc::O_PATH, 0)?
-    };
-    let path = CString::new(format!("/proc/self/fd/{}", handle.as_raw_fd()))?;
-    // SAFETY: `path` is a C string that lives through the call.
-    check(unsafe { libc::chmod(path.as_ptr(), mode) })
+    let handle = open(dir, itself(name.as_ref()), OFlags::PATH)?;
+    let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    Ok(fs::chmod(path, Mode::from_raw_mode(mode))?)
 }
 
 /// Sets the owner of a name.
 pub fn chown(dir: impl AsFd, name: impl AsRef<OsStr>, uid: u32, gid: u32) -> io::Result<()> {
-    with_name(name.as_ref(), |name| {
-        // SAFETY: `name` is a C string that lives through the call.
-        check(unsafe {
-            libc::fchownat(
-                raw(&dir),
-                name.as_ptr(),
-                uid,
-                gid,
-                libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH,
-            )
-        })
-    })
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+    let (user, group) = (Uid::from_raw_unchecked(uid), Gid::from_raw_unchecked(gid));
+    Ok(fs::chownat(
+        dir,
+        name.as_ref(),
+        Some(user),
+        Some(group),
+        flags,
+    )?)
 }
 
 /// Sets the time of the last change of the content; the time of the last access stays.
 pub fn set_mtime(dir: impl AsFd, name: impl AsRef<OsStr>, mtime: (i64, u32)) -> io::Result<()> {
-    let times = [
-        libc::timespec {
-            tv_sec: 0,
-            tv_nsec: libc::UTIME_OMIT,
-        },
-        libc::timespec {
-            tv_sec: mtime.0,
-            tv_nsec: i64::from(mtime.1),
-        },
-    ];
-    // The C library refuses an empty name, and "." is the same directory.
-    let name = match name.as_ref() {
-        name if name.is_empty() => OsStr::new("."),
-        name => name,
+    let moment = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
+    let times = Timestamps {
+        last_access: moment(0, UTIME_OMIT),
+        last_modification: moment(mtime.0, mtime.1.into()),
     };
-    with_name(name, |name| {
-        // SAFETY: `name` is a C string and `times` an array of two, both live through the call.
-        check(unsafe {
-            libc::utimensat(
-                raw(&dir),
-                name.as_ptr(),
-                times.as_ptr(),
-                libc::AT_SYMLINK_NOFOLLOW,
-            )
-        })
-    })
+    let name = itself(name.as_ref());
+    Ok(fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+/// Where a call takes no empty name, "." is the same directory.
+fn itself(name: &OsStr) -> &OsStr {
+    match name.is_empty() {
+        true => OsStr::new("."),
+        false => name,
+    }
 }
 
 /// The mount that an open file or directory was reached through; names can be moved only
 /// within one. `None` where the kernel does not say.
 pub fn mount_id(fd: impl AsFd) -> Option<u64> {
-    let mut out = MaybeUninit::<libc::statx>::uninit();
-    // By number: std names the C library's function as one that may be missing, and in a static
-    // binary it then is.
-    // SAFETY: the empty name is a C string and `out` a writable statx, both live through the call.
-    let rc = unsafe {
-        libc::syscall(
-            libc::SYS_statx,
-            raw(&fd),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            libc::STATX_MNT_ID,
-            out.as_mut_ptr(),
-        )
-    };
-    if rc != 0 {
-        return None;
-    }
-    // SAFETY: the call succeeded, so the kernel has filled the whole struct.
-    let statx = unsafe { out.assume_init() };
-    (statx.stx_mask & libc::STATX_MNT_ID != 0).then_some(statx.stx_mnt_id)
-}
-
-/// The user whose rights this process acts with.
-pub fn effective_uid() -> u32 {
-    // SAFETY: the call has no arguments and cannot fail.
-    unsafe { libc::geteuid() }
+    let told = fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
+    let known = StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::MNT_ID);
+    known.then_some(told.stx_mnt_id)
 }

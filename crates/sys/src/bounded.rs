@@ -9,6 +9,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use rustix::fs::OFlags;
+
 /// Whether the last name of a path may be a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
@@ -32,7 +34,7 @@ pub enum Unread {
 impl fmt::Display for Unread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unread::NotRegular => f.write_str(crate::at::NOT_REGULAR),
+            Unread::NotRegular => write!(f, "it is not a regular file"),
             Unread::TooLarge(limit) => write!(f, "it has more than {limit} bytes"),
             Unread::Io(error) => error.fmt(f),
         }
@@ -60,15 +62,25 @@ impl From<Unread> for io::Error {
 /// Opens a file for reading. What is no file is not waited for: a pipe without a writer, a device
 /// that is not ready, a file that another process has a lease on.
 pub fn open(path: impl AsRef<Path>, links: Links) -> Result<File, Unread> {
-    let mut flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     if links == Links::Refuse {
-        flags |= libc::O_NOFOLLOW;
+        flags |= OFlags::NOFOLLOW;
     }
     let file = OpenOptions::new()
         .read(true)
-        .custom_flags(flags)
+        .custom_flags(flags.bits().cast_signed())
         .open(path)?;
     regular(file)
+}
+
+/// Opens a file of a directory for reading, by the same rules, and no link.
+pub fn open_at(dir: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<File> {
+    Ok(file_at(dir, name)?)
+}
+
+fn file_at(dir: impl AsFd, name: impl AsRef<OsStr>) -> Result<File, Unread> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    regular(File::from(crate::at::open(dir, name, flags)?))
 }
 
 /// Reads a file whole, if it has no more than `limit` bytes.
@@ -78,9 +90,7 @@ pub fn read(path: impl AsRef<Path>, links: Links, limit: u64) -> Result<Vec<u8>,
 
 /// Reads a file of a directory whole, if it has no more than `limit` bytes and is no link.
 pub fn read_at(dir: impl AsFd, name: impl AsRef<OsStr>, limit: u64) -> Result<Vec<u8>, Unread> {
-    let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = File::from(crate::at::open(dir, name, flags, 0)?);
-    read_open(&regular(file)?, limit)
+    read_open(&file_at(dir, name)?, limit)
 }
 
 /// Reads the rest of an open file, if that is no more than `limit` bytes. It may grow meanwhile.

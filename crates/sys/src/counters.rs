@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// Numbers that every process with the same file sees and changes at once.
 #[derive(Debug)]
@@ -32,22 +33,14 @@ impl Counters {
         // SAFETY: a fresh mapping of an open descriptor at an address of the kernel's choice
         // aliases no memory of ours.
         let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0)?
         };
-        match NonNull::new(start).filter(|start| start.as_ptr() != libc::MAP_FAILED) {
-            Some(start) => Ok(Self {
-                start: start.cast(),
-                count,
-            }),
-            None => Err(io::Error::last_os_error()),
-        }
+        let start = NonNull::new(start).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self {
+            start: start.cast(),
+            count,
+        })
     }
 }
 
@@ -63,7 +56,7 @@ impl Drop for Counters {
     fn drop(&mut self) {
         let bytes = self.count * size_of::<AtomicU64>();
         // SAFETY: start and length are what mmap gave, and no borrow outlives `self`.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), bytes) };
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), bytes) };
     }
 }
 

@@ -3,26 +3,22 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 /// The soft limit before we raised it; 0 while we have not.
 static BEFORE: AtomicU64 = AtomicU64::new(0);
 
 /// The soft and the hard limit.
-pub fn get() -> io::Result<(u64, u64)> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` is writable for the call.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok((limit.rlim_cur, limit.rlim_max))
+pub fn get() -> (u64, u64) {
+    let limit = getrlimit(Resource::Nofile);
+    let number = |limit: Option<u64>| limit.unwrap_or(u64::MAX);
+    (number(limit.current), number(limit.maximum))
 }
 
 /// Raises this process's soft limit to `wanted`, as far as the hard one lets it. What it starts
 /// gets the old one back, because programs that use `select` break above 1024.
 pub fn raise(wanted: u64) -> io::Result<()> {
-    let (soft, hard) = get()?;
+    let (soft, hard) = get();
     let higher = wanted.min(hard);
     if higher <= soft {
         return Ok(());
@@ -34,21 +30,16 @@ pub fn raise(wanted: u64) -> io::Result<()> {
 /// Takes the raise back, in a child that is about to become another program. Only system calls.
 pub fn restore() {
     let before = BEFORE.load(Ordering::Relaxed);
-    if before != 0
-        && let Ok((_, hard)) = get()
-    {
+    if before != 0 {
+        let (_, hard) = get();
         let _ = set(before.min(hard), hard);
     }
 }
 
 fn set(soft: u64, hard: u64) -> io::Result<()> {
-    let limit = libc::rlimit {
-        rlim_cur: soft,
-        rlim_max: hard,
+    let limit = Rlimit {
+        current: Some(soft),
+        maximum: Some(hard),
     };
-    // SAFETY: `limit` is readable for the call.
-    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    Ok(setrlimit(Resource::Nofile, limit)?)
 }

@@ -1,10 +1,13 @@
 //! Writing a line on a descriptor that somebody else chose: without ever waiting, and only where
 //! a line is nothing but a line.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::fs::{FileType, Mode, OFlags, fstat, fstatfs, open};
+use rustix::io::write;
+use rustix::net::{SendFlags, send};
+use rustix::termios::isatty;
 
 /// Filesystems whose files are files. A write to one of the kernel's own files is a command, and
 /// we might be allowed to give commands that the owner of the descriptor is not.
@@ -23,67 +26,36 @@ const PLAIN: [i64; 9] = [
 /// Writes a line, or does not: where nobody reads, where it would wait, and where a write means
 /// something else.
 pub fn write_line(fd: &OwnedFd, line: &[u8]) -> io::Result<()> {
-    let raw = fd.as_raw_fd();
-    // SAFETY: an all-zero stat is valid and writable for the call.
-    let kind = unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        if libc::fstat(raw, &raw mut stat) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        stat.st_mode & libc::S_IFMT
-    };
-    let unfit = || io::Error::from(io::ErrorKind::Unsupported);
-    match kind {
-        libc::S_IFSOCK => {
-            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: the pointer and length describe `line`.
-            let sent = unsafe { libc::send(raw, line.as_ptr().cast(), line.len(), flags) };
-            if sent < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            Ok(())
-        }
-        libc::S_IFREG if is_plain(raw) => write(raw, line),
-        libc::S_IFIFO => write_fresh(raw, line),
-        // SAFETY: plain system call without pointers.
-        libc::S_IFCHR if unsafe { libc::isatty(raw) } == 1 => write_fresh(raw, line),
-        _ => Err(unfit()),
+    match FileType::from_raw_mode(fstat(fd)?.st_mode) {
+        FileType::Socket => send(fd, line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).map(drop)?,
+        FileType::RegularFile if is_plain(fd) => write(fd, line).map(drop)?,
+        FileType::Fifo => write_fresh(fd, line)?,
+        FileType::CharacterDevice if isatty(fd) => write_fresh(fd, line)?,
+        _ => return Err(io::ErrorKind::Unsupported.into()),
     }
+    Ok(())
 }
 
-fn is_plain(raw: i32) -> bool {
-    // SAFETY: an all-zero statfs is valid and writable for the call.
-    unsafe {
-        let mut info: libc::statfs = std::mem::zeroed();
-        #[allow(
-            clippy::unnecessary_cast,
-            reason = "the type differs between architectures"
-        )]
-        let kind = |info: &libc::statfs| info.f_type as i64;
-        libc::fstatfs(raw, &raw mut info) == 0 && PLAIN.contains(&kind(&info))
-    }
+fn is_plain(fd: &OwnedFd) -> bool {
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "the type differs between architectures"
+    )]
+    fstatfs(fd).is_ok_and(|info| PLAIN.contains(&(info.f_type as i64)))
 }
 
 /// Through a description of our own, whose being non-blocking is nobody else's business.
-fn write_fresh(raw: i32, line: &[u8]) -> io::Result<()> {
-    let own = File::options()
-        .write(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-        .open(format!("/proc/self/fd/{raw}"))?;
-    write(own.as_raw_fd(), line)
-}
-
-fn write(raw: i32, line: &[u8]) -> io::Result<()> {
-    // SAFETY: the pointer and length describe `line`.
-    if unsafe { libc::write(raw, line.as_ptr().cast(), line.len()) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
+fn write_fresh(fd: &OwnedFd, line: &[u8]) -> io::Result<()> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    write(open(path, flags, Mode::empty())?, line)?;
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 

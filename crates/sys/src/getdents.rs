@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
+
+use rustix::fs::{FileType, RawDir};
 
 /// What a directory says about the type of an entry; some file systems say nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,45 +22,21 @@ pub fn read_dir(dir: impl AsFd) -> io::Result<Vec<(OsString, EntryType)>> {
     let mut found = Vec::new();
     // Most directories fill little of it; what is not filled is not touched.
     let mut buffer: Vec<u8> = Vec::with_capacity(32 * 1024);
-    loop {
-        // SAFETY: the buffer is writable for the length given.
-        let n = unsafe {
-            libc::syscall(
-                libc::SYS_getdents64,
-                dir.as_fd().as_raw_fd(),
-                buffer.as_mut_ptr(),
-                buffer.capacity(),
-            )
-        };
-        let filled = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
-        if filled == 0 {
-            return Ok(found);
-        }
-        // SAFETY: the kernel has just written that many bytes, which is at most the capacity.
-        unsafe { buffer.set_len(filled) };
-        parse(&buffer, &mut found);
-    }
-}
-
-/// Records are `ino: u64, next: u64, length: u16, type: u8`, then the name and zeroes.
-fn parse(mut records: &[u8], found: &mut Vec<(OsString, EntryType)>) {
-    while records.len() > 19 {
-        let length = usize::from(u16::from_ne_bytes([records[16], records[17]]));
-        if length < 20 || length > records.len() {
-            return;
-        }
-        let name = records[19..length].split(|&b| b == 0).next().unwrap_or(&[]);
+    let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
         if name != b"." && name != b".." {
-            let kind = match records[18] {
-                libc::DT_REG => EntryType::File,
-                libc::DT_DIR => EntryType::Dir,
-                libc::DT_UNKNOWN => EntryType::Unknown,
+            let kind = match entry.file_type() {
+                FileType::RegularFile => EntryType::File,
+                FileType::Directory => EntryType::Dir,
+                FileType::Unknown => EntryType::Unknown,
                 _ => EntryType::Other,
             };
             found.push((OsString::from_vec(name.to_vec()), kind));
         }
-        records = &records[length..];
     }
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -2,8 +2,14 @@
 //! transparent binds, sockets that are used again).
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{
+    self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt,
+};
 
 /// TCP or UDP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,174 +40,104 @@ pub enum Flag {
     Local,
 }
 
-const ON: &[u8] = &1i32.to_ne_bytes();
-
-impl Flag {
-    fn option(self) -> (i32, i32, &'static [u8]) {
-        match self {
-            Flag::ReuseAddress => (libc::SOL_SOCKET, libc::SO_REUSEADDR, ON),
-            Flag::OnlyV6 => (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, ON),
-            Flag::TransparentV4 => (libc::SOL_IP, libc::IP_TRANSPARENT, ON),
-            Flag::TransparentV6 => (libc::SOL_IPV6, libc::IPV6_TRANSPARENT, ON),
-            Flag::NoDelay => (libc::IPPROTO_TCP, libc::TCP_NODELAY, ON),
-            Flag::KeepAlive => (libc::SOL_SOCKET, libc::SO_KEEPALIVE, ON),
-            Flag::Local => (libc::IPPROTO_TCP, libc::TCP_CONGESTION, b"reno"),
-        }
-    }
-}
-
 /// Creates a non-blocking, close-on-exec socket in the thread's network namespace.
 pub fn socket(kind: Kind, v6: bool) -> io::Result<OwnedFd> {
-    let domain = if v6 { libc::AF_INET6 } else { libc::AF_INET };
-    let kind = match kind {
-        Kind::Tcp => libc::SOCK_STREAM,
-        Kind::Udp => libc::SOCK_DGRAM,
+    let family = if v6 {
+        AddressFamily::INET6
+    } else {
+        AddressFamily::INET
     };
-    // SAFETY: plain system call without pointers.
-    let fd = unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: `fd` was just returned by the kernel and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let kind = match kind {
+        Kind::Tcp => SocketType::STREAM,
+        Kind::Udp => SocketType::DGRAM,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(net::socket_with(family, kind, flags, None)?)
 }
 
 /// Sets one of the options above.
 pub fn set(fd: BorrowedFd<'_>, flag: Flag) -> io::Result<()> {
-    let (level, name, value) = flag.option();
-    set_bytes(fd, level, name, value)
+    match flag {
+        Flag::ReuseAddress => sockopt::set_socket_reuseaddr(fd, true)?,
+        Flag::OnlyV6 => sockopt::set_ipv6_v6only(fd, true)?,
+        Flag::TransparentV4 => set_number(fd, libc::SOL_IP, libc::IP_TRANSPARENT, 1)?,
+        Flag::TransparentV6 => set_number(fd, libc::SOL_IPV6, libc::IPV6_TRANSPARENT, 1)?,
+        Flag::NoDelay => sockopt::set_tcp_nodelay(fd, true)?,
+        Flag::KeepAlive => sockopt::set_socket_keepalive(fd, true)?,
+        Flag::Local => sockopt::set_tcp_congestion(fd, "reno")?,
+    }
+    Ok(())
 }
 
 /// Makes the next close send a reset instead of an orderly end.
 pub fn reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
-    let mut linger = [0u8; 8];
-    linger[..4].copy_from_slice(&1i32.to_ne_bytes());
-    set_bytes(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
+    Ok(sockopt::set_socket_linger(fd, Some(Duration::ZERO))?)
 }
 
-fn set_bytes(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
+/// For the options that rustix does not know.
+fn set_number(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
+    let length = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the pointer and length describe `value`, which outlives the call.
-    let rc = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            level,
-            name,
-            value.as_ptr().cast(),
-            value.len() as libc::socklen_t,
-        )
-    };
-    check(rc)
+    check(unsafe {
+        let value = (&raw const value).cast();
+        libc::setsockopt(fd.as_raw_fd(), level, name, value, length)
+    })
 }
 
 /// Binds to an address.
 pub fn bind(fd: BorrowedFd<'_>, address: &SocketAddr) -> io::Result<()> {
-    let (storage, length) = encode(address);
-    // SAFETY: `storage` holds a socket address of `length` bytes.
-    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const storage).cast(), length) })
+    Ok(net::bind(fd, address)?)
 }
 
 /// Starts listening.
 pub fn listen(fd: BorrowedFd<'_>, backlog: i32) -> io::Result<()> {
-    // SAFETY: plain system call without pointers.
-    check(unsafe { libc::listen(fd.as_raw_fd(), backlog) })
+    Ok(net::listen(fd, backlog)?)
 }
 
 /// Starts a connect on a non-blocking socket: true when it is done at once.
 pub fn connect(fd: BorrowedFd<'_>, address: &SocketAddr) -> io::Result<bool> {
-    let (storage, length) = encode(address);
-    // SAFETY: `storage` holds a socket address of `length` bytes.
-    let rc = unsafe { libc::connect(fd.as_raw_fd(), (&raw const storage).cast(), length) };
-    if rc == 0 {
-        return Ok(true);
-    }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::EINPROGRESS | libc::EINTR) => Ok(false),
-        _ => Err(error),
+    match net::connect(fd, address) {
+        Ok(()) => Ok(true),
+        Err(Errno::INPROGRESS | Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Takes a socket back to its unconnected state, so that it can connect again.
 pub fn disconnect(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: an all-zero sockaddr is valid; its family is AF_UNSPEC.
-    let none: libc::sockaddr = unsafe { std::mem::zeroed() };
-    let length = size_of::<libc::sockaddr>() as libc::socklen_t;
-    // SAFETY: pointer and length describe `none`.
-    check(unsafe { libc::connect(fd.as_raw_fd(), &raw const none, length) })
+    Ok(net::connect_unspec(fd)?)
 }
 
 /// Accepts one connection, non-blocking and close-on-exec.
 pub fn accept(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: null address and length are legal and mean that neither is wanted.
-    let new = unsafe {
-        libc::accept4(
-            fd.as_raw_fd(),
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
-            flags,
-        )
-    };
-    if new < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: `new` was just returned by the kernel and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(new) })
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(net::accept_with(fd, flags)?)
 }
 
 /// The address a socket is bound to; for a transparently accepted one, what the peer dialled.
 pub fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
-    name(fd, libc::getsockname)
+    Ok(net::getsockname(fd)?.try_into()?)
 }
 
 /// The address of the peer.
 pub fn peer_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
-    name(fd, libc::getpeername)
-}
-
-type NameCall = unsafe extern "C" fn(i32, *mut libc::sockaddr, *mut libc::socklen_t) -> i32;
-
-fn name(fd: BorrowedFd<'_>, call: NameCall) -> io::Result<SocketAddr> {
-    // SAFETY: an all-zero sockaddr_storage is valid.
-    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
-    let mut length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-    // SAFETY: pointer and length describe `storage`, which has room for any address.
-    check(unsafe { call(fd.as_raw_fd(), (&raw mut storage).cast(), &raw mut length) })?;
-    decode(&storage).ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
+    let peer = net::getpeername(fd)?.ok_or(Errno::NOTCONN)?;
+    Ok(peer.try_into()?)
 }
 
 /// The error a socket has pending, which is cleared by asking.
 pub fn take_error(fd: BorrowedFd<'_>) -> io::Result<()> {
-    let mut code = 0i32;
-    let mut length = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: pointer and length describe `code`.
-    check(unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ERROR,
-            (&raw mut code).cast(),
-            &raw mut length,
-        )
-    })?;
-    if code == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::from_raw_os_error(code))
-    }
+    Ok(sockopt::socket_error(fd)??)
 }
 
 /// Sends the end of our direction.
 pub fn shutdown_write(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: plain system call without pointers.
-    check(unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_WR) })
+    Ok(net::shutdown(fd, Shutdown::Write)?)
 }
 
 /// How many bytes wait to be read.
 pub fn available(fd: BorrowedFd<'_>) -> io::Result<usize> {
-    let mut count: libc::c_int = 0;
-    // SAFETY: the request writes one int to the pointer, which is live for the call.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD as _, &raw mut count) })?;
+    let count = rustix::io::ioctl_fionread(fd)?;
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
@@ -215,33 +151,22 @@ pub fn unsent(fd: BorrowedFd<'_>) -> io::Result<usize> {
 
 /// Receives bytes; `peek` leaves them in place.
 pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8], peek: bool) -> io::Result<usize> {
-    let flags = if peek { libc::MSG_PEEK } else { 0 } | libc::MSG_DONTWAIT;
-    // SAFETY: the pointer and length describe `buffer`, which is writable for the call.
-    let got = unsafe {
-        libc::recv(
-            fd.as_raw_fd(),
-            buffer.as_mut_ptr().cast(),
-            buffer.len(),
-            flags,
-        )
-    };
-    if got < 0 {
-        Err(io::Error::last_os_error())
+    let flags = if peek {
+        RecvFlags::PEEK
     } else {
-        Ok(got as usize)
-    }
+        RecvFlags::empty()
+    };
+    let (got, _) = net::recv(fd, buffer, flags | RecvFlags::DONTWAIT)?;
+    Ok(got)
 }
 
 /// Sends bytes; a peer that is gone is an error, never a signal.
 pub fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
-    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    // SAFETY: the pointer and length describe `bytes`.
-    let sent = unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
-    if sent < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(sent as usize)
-    }
+    Ok(net::send(
+        fd,
+        bytes,
+        SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+    )?)
 }
 
 /// The inode that names the network namespace of a socket, as in `/proc/PID/ns/net`.
@@ -254,11 +179,7 @@ pub fn namespace_inode(fd: BorrowedFd<'_>) -> io::Result<u64> {
     }
     // SAFETY: `ns` was just returned by the kernel and nobody else owns it.
     let ns = unsafe { OwnedFd::from_raw_fd(ns) };
-    // SAFETY: an all-zero stat is valid, and the kernel fills it.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` is writable for the call.
-    check(unsafe { libc::fstat(ns.as_raw_fd(), &raw mut stat) })?;
-    Ok(stat.st_ino)
+    Ok(rustix::fs::fstat(ns)?.st_ino)
 }
 
 /// The addresses of this machine's interfaces.
@@ -273,8 +194,7 @@ pub fn interface_addresses() -> io::Result<Vec<IpAddr>> {
         let entry = unsafe { &*at };
         if !entry.ifa_addr.is_null() {
             // SAFETY: `ifa_addr` points to an address whose family says how long it is.
-            let address = unsafe { decode_raw(entry.ifa_addr) };
-            found.extend(address.map(|a| a.ip()));
+            found.extend(unsafe { address_at(entry.ifa_addr) });
         }
         at = entry.ifa_next;
     }
@@ -285,24 +205,21 @@ pub fn interface_addresses() -> io::Result<Vec<IpAddr>> {
 
 /// # Safety
 /// `address` points to a socket address as long as its family requires.
-unsafe fn decode_raw(address: *const libc::sockaddr) -> Option<SocketAddr> {
-    // SAFETY: an all-zero sockaddr_storage is valid.
-    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller vouches for `address`.
-    let length = match i32::from(unsafe { (*address).sa_family }) {
-        libc::AF_INET => size_of::<libc::sockaddr_in>(),
-        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
-        _ => return None,
-    };
-    // SAFETY: source holds `length` bytes by its family, the target is larger.
+unsafe fn address_at(address: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: the caller vouches for `address`, whose family says which of the two it is.
     unsafe {
-        std::ptr::copy_nonoverlapping(
-            address.cast::<u8>(),
-            (&raw mut storage).cast::<u8>(),
-            length,
-        );
+        match i32::from((*address).sa_family) {
+            libc::AF_INET => {
+                let number = (*address.cast::<libc::sockaddr_in>()).sin_addr.s_addr;
+                Some(Ipv4Addr::from(number.to_ne_bytes()).into())
+            }
+            libc::AF_INET6 => {
+                let address = &*address.cast::<libc::sockaddr_in6>();
+                Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
+            }
+            _ => None,
+        }
     }
-    decode(&storage)
 }
 
 fn check(rc: i32) -> io::Result<()> {
@@ -310,51 +227,6 @@ fn check(rc: i32) -> io::Result<()> {
         Err(io::Error::last_os_error())
     } else {
         Ok(())
-    }
-}
-
-fn encode(address: &SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
-    // SAFETY: an all-zero sockaddr_storage is valid.
-    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
-    let length = match address {
-        SocketAddr::V4(v4) => {
-            // SAFETY: sockaddr_storage is large and aligned enough for every address.
-            let out = unsafe { &mut *(&raw mut storage).cast::<libc::sockaddr_in>() };
-            out.sin_family = libc::AF_INET as libc::sa_family_t;
-            out.sin_port = v4.port().to_be();
-            out.sin_addr.s_addr = u32::from_ne_bytes(v4.ip().octets());
-            size_of::<libc::sockaddr_in>()
-        }
-        SocketAddr::V6(v6) => {
-            // SAFETY: as above.
-            let out = unsafe { &mut *(&raw mut storage).cast::<libc::sockaddr_in6>() };
-            out.sin6_family = libc::AF_INET6 as libc::sa_family_t;
-            out.sin6_port = v6.port().to_be();
-            out.sin6_flowinfo = v6.flowinfo();
-            out.sin6_addr.s6_addr = v6.ip().octets();
-            out.sin6_scope_id = v6.scope_id();
-            size_of::<libc::sockaddr_in6>()
-        }
-    };
-    (storage, length as libc::socklen_t)
-}
-
-fn decode(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
-    match i32::from(storage.ss_family) {
-        libc::AF_INET => {
-            // SAFETY: the family says that the storage holds this type.
-            let v4 = unsafe { &*std::ptr::from_ref(storage).cast::<libc::sockaddr_in>() };
-            let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
-            Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
-        }
-        libc::AF_INET6 => {
-            // SAFETY: the family says that the storage holds this type.
-            let v6 = unsafe { &*std::ptr::from_ref(storage).cast::<libc::sockaddr_in6>() };
-            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-            let port = u16::from_be(v6.sin6_port);
-            Some(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
-        }
-        _ => None,
     }
 }
 

@@ -5,6 +5,8 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+
 use crate::mount;
 
 /// Start a program.
@@ -114,21 +116,11 @@ pub fn create(handled: &Handled) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-fn open_path(path: &CStr) -> io::Result<OwnedFd> {
-    // SAFETY: `path` is a C string that outlives the call.
-    let fd = unsafe { libc::open(path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
 /// Allows rights on a path and everything below. A path that is not there is passed over: it
 /// has nothing to allow. Nor has a link, except in `/proc`, where nobody can put one.
 pub fn allow(rules: &OwnedFd, path: &CStr, access: u64) -> io::Result<()> {
     let opened = match path.to_bytes().starts_with(b"/proc/") {
-        true => open_path(path),
+        true => Ok(open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
         false => mount::open_place(path),
     };
     let fd = match opened {
@@ -140,16 +132,9 @@ pub fn allow(rules: &OwnedFd, path: &CStr, access: u64) -> io::Result<()> {
             };
         }
     };
-    // SAFETY: an all-zero stat is valid.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` is writable for the call.
-    if unsafe { libc::fstat(fd.as_raw_fd(), &raw mut stat) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let access = if stat.st_mode & libc::S_IFMT == libc::S_IFDIR {
-        access
-    } else {
-        access & ON_FILES
+    let access = match FileType::from_raw_mode(fstat(&fd)?.st_mode) {
+        FileType::Directory => access,
+        _ => access & ON_FILES,
     };
     if access == 0 {
         return Ok(());
@@ -183,5 +168,67 @@ pub fn restrict_self(rules: &OwnedFd) -> io::Result<()> {
         Err(io::Error::last_os_error())
     } else {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use landlock::{ABI, Access, AccessFs, AccessNet, Scope};
+
+    #[test]
+    fn the_landlock_crate_knows_the_same_rights_for_every_abi() {
+        let abis = [
+            ABI::V1,
+            ABI::V2,
+            ABI::V3,
+            ABI::V4,
+            ABI::V5,
+            ABI::V6,
+            ABI::V7,
+        ];
+        for (number, abi) in (1..).zip(abis) {
+            let theirs = Handled {
+                fs: AccessFs::from_all(abi).bits(),
+                net: AccessNet::from_all(abi).bits(),
+                scoped: Scope::from_all(abi).bits(),
+            };
+            assert_eq!(Handled::all(number), theirs, "ABI {number}");
+            let on_files = Handled::all(number).fs & ON_FILES;
+            assert_eq!(on_files, AccessFs::from_file(abi).bits(), "ABI {number}");
+        }
+        assert_eq!(Handled::all(0).net | Handled::all(0).scoped, 0);
+    }
+
+    #[test]
+    fn each_right_is_the_one_of_its_name() {
+        let pairs = [
+            (EXECUTE, AccessFs::Execute),
+            (WRITE_FILE, AccessFs::WriteFile),
+            (READ_FILE, AccessFs::ReadFile),
+            (READ_DIR, AccessFs::ReadDir),
+            (REMOVE_DIR, AccessFs::RemoveDir),
+            (REMOVE_FILE, AccessFs::RemoveFile),
+            (REFER, AccessFs::Refer),
+            (TRUNCATE, AccessFs::Truncate),
+            (IOCTL_DEV, AccessFs::IoctlDev),
+        ];
+        for (ours, theirs) in pairs {
+            assert_eq!(ours, theirs as u64, "{theirs:?}");
+        }
+        let make = AccessFs::MakeChar
+            | AccessFs::MakeDir
+            | AccessFs::MakeReg
+            | AccessFs::MakeSock
+            | AccessFs::MakeFifo
+            | AccessFs::MakeBlock
+            | AccessFs::MakeSym;
+        assert_eq!(MAKE, make.bits());
+        assert_eq!(
+            (BIND_TCP, CONNECT_TCP),
+            (AccessNet::BindTcp as u64, AccessNet::ConnectTcp as u64)
+        );
+        let scopes = (Scope::AbstractUnixSocket as u64, Scope::Signal as u64);
+        assert_eq!((SCOPE_ABSTRACT, SCOPE_SIGNAL), scopes);
     }
 }

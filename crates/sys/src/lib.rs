@@ -9,6 +9,7 @@ pub mod clock;
 pub mod counters;
 pub mod environment;
 pub mod epoll;
+pub mod errno;
 pub mod fdlimit;
 pub mod flags;
 pub mod foreign;

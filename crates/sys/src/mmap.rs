@@ -1,14 +1,16 @@
 //! Files mapped into memory, read-only.
 
+use std::ffi::c_void;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// A file's content, mapped privately.
 #[derive(Debug)]
 pub struct MappedFile {
-    start: NonNull<libc::c_void>,
+    start: NonNull<c_void>,
     length: usize,
 }
 
@@ -29,18 +31,12 @@ impl MappedFile {
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases no memory
         // of ours.
         let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                length,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
-                -1,
-                0,
-            )
+            let (access, how) = (
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::POPULATE,
+            );
+            mmap_anonymous(ptr::null_mut(), length, access, how)?
         };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
         let start = NonNull::new(start).ok_or(io::ErrorKind::InvalidData)?;
         let copy = Self { start, length };
         // SAFETY: the mapping is this long, zeroed by the kernel, and nobody else knows of it yet.
@@ -62,19 +58,17 @@ impl MappedFile {
         // SAFETY: a fresh private mapping of an open descriptor at an address of the kernel's
         // choice aliases no memory of ours.
         let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
+            mmap(
+                ptr::null_mut(),
                 length,
-                libc::PROT_READ,
-                libc::MAP_PRIVATE,
-                file.as_raw_fd(),
+                ProtFlags::READ,
+                MapFlags::PRIVATE,
+                file,
                 0,
-            )
+            )?
         };
-        match NonNull::new(start).filter(|start| start.as_ptr() != libc::MAP_FAILED) {
-            Some(start) => Ok(Self { start, length }),
-            None => Err(io::Error::last_os_error()),
-        }
+        let start = NonNull::new(start).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { start, length })
     }
 }
 
@@ -88,6 +82,6 @@ impl AsRef<[u8]> for MappedFile {
 impl Drop for MappedFile {
     fn drop(&mut self) {
         // SAFETY: start and length are what mmap gave, and no borrow outlives `self`.
-        unsafe { libc::munmap(self.start.as_ptr(), self.length) };
+        let _ = unsafe { munmap(self.start.as_ptr(), self.length) };
     }
 }

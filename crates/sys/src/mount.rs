@@ -3,7 +3,16 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags, fstat, fstatvfs, openat2};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
+    open_tree, unmount,
+};
+use rustix::process::{chdir, fchdir, pivot_root};
 
 /// Read-only.
 pub const RDONLY: u64 = 0x1;
@@ -14,17 +23,7 @@ pub const NODEV: u64 = 0x4;
 /// Programs cannot be started.
 pub const NOEXEC: u64 = 0x8;
 
-const OPEN_TREE_CLONE: u32 = 1;
 const AT_RECURSIVE: u32 = 0x8000;
-const MOVE_MOUNT_F_EMPTY_PATH: u32 = 0x4;
-const MOVE_MOUNT_T_EMPTY_PATH: u32 = 0x40;
-const FSOPEN_CLOEXEC: u32 = 1;
-const FSMOUNT_CLOEXEC: u32 = 1;
-const FSCONFIG_SET_FLAG: u32 = 0;
-const FSCONFIG_SET_STRING: u32 = 1;
-const FSCONFIG_CMD_CREATE: u32 = 6;
-const RESOLVE_NO_MAGICLINKS: u64 = 0x02;
-const RESOLVE_NO_SYMLINKS: u64 = 0x04;
 
 #[repr(C)]
 struct MountAttr {
@@ -34,29 +33,6 @@ struct MountAttr {
     userns: u64,
 }
 
-#[repr(C)]
-struct OpenHow {
-    flags: u64,
-    mode: u64,
-    resolve: u64,
-}
-
-fn owned(rc: libc::c_long) -> io::Result<OwnedFd> {
-    if rc < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(rc as i32) })
-}
-
-fn done(rc: libc::c_long) -> io::Result<()> {
-    if rc < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
-}
-
 /// A detached copy of the mount at `path`, with what is mounted below it when `recursive`. A symlink
 /// anywhere in `path` is an error, as in [`attach`].
 pub fn clone_tree(path: &CStr, recursive: bool) -> io::Result<OwnedFd> {
@@ -64,13 +40,11 @@ pub fn clone_tree(path: &CStr, recursive: bool) -> io::Result<OwnedFd> {
 }
 
 fn clone_at(place: &OwnedFd, recursive: bool) -> io::Result<OwnedFd> {
-    let mut flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as u32 | libc::AT_EMPTY_PATH as u32;
-    if recursive {
-        flags |= AT_RECURSIVE;
-    }
-    let dir = place.as_raw_fd();
-    // SAFETY: the path is the empty C string; the descriptor is open.
-    owned(unsafe { libc::syscall(libc::SYS_open_tree, dir, c"".as_ptr(), flags) })
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    flags.set(OpenTreeFlags::AT_RECURSIVE, recursive);
+    Ok(open_tree(place, c"", flags)?)
 }
 
 /// Mounts what is at `path` on itself, with these attributes. The path is looked up once: a copy of one
@@ -92,21 +66,9 @@ pub fn fix(path: &CStr, attributes: u64) -> io::Result<()> {
 
 /// Opens a path without following any symlink, for use as a place to mount on.
 pub fn open_place(path: &CStr) -> io::Result<OwnedFd> {
-    let how = OpenHow {
-        flags: (libc::O_PATH | libc::O_CLOEXEC | libc::O_NOFOLLOW) as u64,
-        mode: 0,
-        resolve: RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
-    };
-    // SAFETY: `path` and `how` outlive the call, and the size is that of `how`.
-    owned(unsafe {
-        libc::syscall(
-            libc::SYS_openat2,
-            libc::AT_FDCWD,
-            path.as_ptr(),
-            &raw const how,
-            size_of::<OpenHow>(),
-        )
-    })
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(openat2(CWD, path, flags, Mode::empty(), resolve)?)
 }
 
 /// Puts a detached tree in place. A symlink anywhere in `path` is an error: the layout was
@@ -129,9 +91,7 @@ pub enum Expected {
 /// Puts a detached tree over a path. Fails with `ESTALE` when something else is there by now.
 pub fn cover(tree: BorrowedFd<'_>, path: &CStr, expected: Expected) -> io::Result<()> {
     let place = match open_place(path) {
-        Err(error)
-            if expected == Expected::Anything && error.raw_os_error() == Some(libc::ENOENT) =>
-        {
+        Err(error) if expected == Expected::Anything && error.kind() == io::ErrorKind::NotFound => {
             return Ok(());
         }
         other => other?,
@@ -139,38 +99,27 @@ pub fn cover(tree: BorrowedFd<'_>, path: &CStr, expected: Expected) -> io::Resul
     if let Expected::Same(device, number) = expected
         && identity(&place)? != (device, number)
     {
-        return Err(io::Error::from_raw_os_error(libc::ESTALE));
+        return Err(Errno::STALE.into());
     }
     attach_at(tree, &place)
 }
 
 fn identity(file: &OwnedFd) -> io::Result<(u64, u64)> {
-    // SAFETY: an all-zero stat is valid.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` is writable for the call.
-    done(unsafe { libc::fstat(file.as_raw_fd(), &raw mut stat) }.into())?;
+    let stat = fstat(file)?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
 fn attach_at(tree: BorrowedFd<'_>, place: &OwnedFd) -> io::Result<()> {
-    // SAFETY: both paths are the empty C string; the descriptors are open.
-    done(unsafe {
-        libc::syscall(
-            libc::SYS_move_mount,
-            tree.as_raw_fd(),
-            c"".as_ptr(),
-            place.as_raw_fd(),
-            c"".as_ptr(),
-            MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH,
-        )
-    })
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(tree, c"", place, c"", flags)?)
 }
 
 /// Takes away what was put on a path last. Whoever still uses it keeps it until they are done.
 pub fn detach(path: &CStr) -> io::Result<()> {
-    // SAFETY: `path` is a C string that outlives the call.
-    let rc = unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) };
-    done(rc.into())
+    Ok(unmount(
+        path,
+        UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
+    )?)
 }
 
 /// What to change about a mount or a whole tree of them.
@@ -186,6 +135,7 @@ pub struct Change {
     pub recursive: bool,
 }
 
+/// By number, because rustix does not have it.
 fn change(dir: i32, path: &CStr, extra: u32, change: Change) -> io::Result<()> {
     let attr = MountAttr {
         set: change.set,
@@ -195,7 +145,7 @@ fn change(dir: i32, path: &CStr, extra: u32, change: Change) -> io::Result<()> {
     };
     let flags = extra | if change.recursive { AT_RECURSIVE } else { 0 };
     // SAFETY: `path` and `attr` outlive the call, and the size is that of `attr`.
-    done(unsafe {
+    let rc = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             dir,
@@ -204,7 +154,11 @@ fn change(dir: i32, path: &CStr, extra: u32, change: Change) -> io::Result<()> {
             &raw const attr,
             size_of::<MountAttr>(),
         )
-    })
+    };
+    match rc {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Changes the mount at a path.
@@ -223,47 +177,25 @@ pub struct NewFilesystem(OwnedFd);
 impl NewFilesystem {
     /// Starts one of this kind, `tmpfs` for one.
     pub fn open(kind: &CStr) -> io::Result<NewFilesystem> {
-        // SAFETY: `kind` is a C string that outlives the call.
-        let rc = unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC) };
-        owned(rc).map(NewFilesystem)
-    }
-
-    fn configure(&self, command: u32, key: Option<&CStr>, value: Option<&CStr>) -> io::Result<()> {
-        let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
-        // SAFETY: key and value are null or C strings that outlive the call.
-        done(unsafe {
-            libc::syscall(
-                libc::SYS_fsconfig,
-                self.0.as_raw_fd(),
-                command,
-                pointer(key),
-                pointer(value),
-                0,
-            )
-        })
+        fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)
+            .map(NewFilesystem)
+            .map_err(Into::into)
     }
 
     /// Sets a parameter; without a value it is a flag.
     pub fn set(&self, key: &CStr, value: Option<&CStr>) -> io::Result<()> {
-        let command = match value {
-            Some(_) => FSCONFIG_SET_STRING,
-            None => FSCONFIG_SET_FLAG,
-        };
-        self.configure(command, Some(key), value)
+        match value {
+            Some(value) => fsconfig_set_string(&self.0, key, value)?,
+            None => fsconfig_set_flag(&self.0, key)?,
+        }
+        Ok(())
     }
 
     /// Makes it: a detached mount with these attributes.
     pub fn mount(self, attributes: u64) -> io::Result<OwnedFd> {
-        self.configure(FSCONFIG_CMD_CREATE, None, None)?;
-        // SAFETY: plain system call without pointers.
-        owned(unsafe {
-            libc::syscall(
-                libc::SYS_fsmount,
-                self.0.as_raw_fd(),
-                FSMOUNT_CLOEXEC,
-                attributes as u32,
-            )
-        })
+        fsconfig_create(&self.0)?;
+        let attributes = MountAttrFlags::from_bits_retain(attributes as u32);
+        Ok(fsmount(&self.0, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
     }
 }
 
@@ -271,33 +203,22 @@ impl NewFilesystem {
 /// could not be used: the kernel mounts it all the same, read-only.
 pub fn check_writable(tree: BorrowedFd<'_>) -> io::Result<()> {
     match is_read_only(tree)? {
-        true => Err(io::Error::from_raw_os_error(libc::EROFS)),
+        true => Err(Errno::ROFS.into()),
         false => Ok(()),
     }
 }
 
 /// Whether the mount that a handle was opened through can only be read.
 pub fn is_read_only(handle: BorrowedFd<'_>) -> io::Result<bool> {
-    // SAFETY: an all-zero statvfs is valid.
-    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` is writable for the call.
-    done(unsafe { libc::fstatvfs(handle.as_raw_fd(), &raw mut stat) }.into())?;
-    Ok(stat.f_flag & libc::ST_RDONLY != 0)
+    Ok(fstatvfs(handle)?.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 /// Makes `tree` the root and drops the old one. `place` is any directory; it is covered only
 /// for the moment between the two calls.
 pub fn pivot(tree: BorrowedFd<'_>, place: &CStr) -> io::Result<()> {
     attach(tree, place)?;
-    // SAFETY: plain system calls on C strings; the tree's descriptor is open.
-    unsafe {
-        done(libc::fchdir(tree.as_raw_fd()).into())?;
-        done(libc::syscall(
-            libc::SYS_pivot_root,
-            c".".as_ptr(),
-            c".".as_ptr(),
-        ))?;
-        done(libc::umount2(c".".as_ptr(), libc::MNT_DETACH).into())?;
-        done(libc::chdir(c"/".as_ptr()).into())
-    }
+    fchdir(tree)?;
+    pivot_root(c".", c".")?;
+    unmount(c".", UnmountFlags::DETACH)?;
+    Ok(chdir(c"/")?)
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
 /// A set of namespace kinds, as the kernel's own flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Namespaces(u64);
@@ -38,16 +40,11 @@ impl Namespaces {
 /// what it starts, and goes with them. Without the right to do so, it takes a user namespace in
 /// which it stays who it is; that needs a process with one thread.
 pub fn own_mounts() -> io::Result<()> {
-    // SAFETY: plain system calls without pointers.
-    let (rc, user, group) = unsafe {
-        let rc = libc::unshare(libc::CLONE_NEWNS);
-        (rc, libc::geteuid(), libc::getegid())
-    };
-    if rc != 0 {
-        // SAFETY: plain system call without pointers.
-        if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+    // SAFETY: descriptors stay shared, which is what `unshare` could make unsound.
+    if unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.is_err() {
+        let (user, group) = crate::access::identity();
+        // SAFETY: as above.
+        unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNS) }?;
         std::fs::write("/proc/self/setgroups", "deny")?;
         std::fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
         std::fs::write("/proc/self/gid_map", format!("{group} {group} 1"))?;

@@ -1,83 +1,52 @@
-//! Netlink: one request, its acknowledgements, nothing allocated on the way.
+//! Netlink: messages are built and read, and a request gets its acknowledgements, with nothing allocated on
+//! the way.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
 
-/// Routes, links and addresses.
-pub const ROUTE: i32 = libc::NETLINK_ROUTE;
+use rustix::net::{
+    self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, sockopt,
+};
+
+/// What a socket is asked about.
+pub type Protocol = Option<net::Protocol>;
+/// Routes, links and addresses: the protocol whose number is 0.
+pub const ROUTE: Protocol = None;
 /// nftables and packet logging.
-pub const NETFILTER: i32 = libc::NETLINK_NETFILTER;
+pub const NETFILTER: Protocol = Some(netlink::NETFILTER);
 /// Questions about sockets.
-pub const SOCK_DIAG: i32 = libc::NETLINK_SOCK_DIAG;
+pub const SOCK_DIAG: Protocol = Some(netlink::SOCK_DIAG);
 
 /// How long an answer of the kernel may take before the request counts as failed.
-const REPLY_SECONDS: i64 = 5;
+const REPLY: Duration = Duration::from_secs(5);
 
 const HEADER: usize = 16;
 
 /// Opens a netlink socket in the calling thread's network namespace.
-pub fn open(protocol: i32) -> io::Result<OwnedFd> {
-    // SAFETY: plain system call without pointers.
-    let fd = unsafe {
-        libc::socket(
-            libc::AF_NETLINK,
-            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
-            protocol,
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: `fd` was just returned by the kernel and nobody else owns it.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let wait = libc::timeval {
-        tv_sec: REPLY_SECONDS,
-        tv_usec: 0,
-    };
-    // SAFETY: the pointer and length describe `wait`, which outlives the call.
-    let rc = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVTIMEO,
-            (&raw const wait).cast(),
-            size_of::<libc::timeval>() as libc::socklen_t,
-        )
-    };
-    if rc < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(fd)
-    }
+pub fn open(protocol: Protocol) -> io::Result<OwnedFd> {
+    let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
+    let fd = net::socket_with(AddressFamily::NETLINK, kind, flags, protocol)?;
+    sockopt::set_socket_timeout(&fd, sockopt::Timeout::Recv, Some(REPLY))?;
+    Ok(fd)
 }
 
 /// Sends bytes that already are complete netlink messages.
 pub fn send(fd: BorrowedFd<'_>, request: &[u8]) -> io::Result<()> {
-    // SAFETY: the pointer and length describe `request`.
-    let sent = unsafe { libc::send(fd.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) };
-    if sent < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    net::send(fd, request, SendFlags::empty())?;
+    Ok(())
 }
 
-/// Receives one datagram; `flags` as in recv(2).
-pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8], flags: i32) -> io::Result<usize> {
-    // SAFETY: the pointer and length describe `buffer`, which is writable for the call.
-    let got = unsafe {
-        libc::recv(
-            fd.as_raw_fd(),
-            buffer.as_mut_ptr().cast(),
-            buffer.len(),
-            flags,
-        )
-    };
-    if got < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(got as usize)
-    }
+/// Receives one datagram; what does not fit is cut off.
+pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    let (got, _) = net::recv(fd, buffer, RecvFlags::empty())?;
+    Ok(got)
+}
+
+/// The same, without waiting for one.
+pub fn receive_now(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    let (got, _) = net::recv(fd, buffer, RecvFlags::DONTWAIT)?;
+    Ok(got)
 }
 
 /// Sends a request and waits for `acks` acknowledgements; the kernel's first error is returned.
@@ -88,7 +57,7 @@ pub fn transact(fd: BorrowedFd<'_>, request: &[u8], acks: usize) -> io::Result<(
     let mut left = acks;
     let mut buffer = [0u8; 4096];
     while left > 0 {
-        let got = match receive(fd, &mut buffer, 0) {
+        let got = match receive(fd, &mut buffer) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             other => other?,
         };
@@ -118,6 +87,93 @@ pub fn messages(datagram: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
         Some((kind, body))
     })
+}
+
+/// The attributes in a run of them: their types, without the bits that say how they are made, and values.
+pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let length = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
+        let kind = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?);
+        let value = rest.get(4..length)?;
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+        Some((kind & 0x3fff, value))
+    })
+}
+
+/// A run of messages under construction.
+#[derive(Debug, Default)]
+pub struct Messages {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+/// The request wants an acknowledgement.
+pub const ACK: u16 = 0x4;
+const REQUEST: u16 = 0x1;
+/// Create what is not there.
+pub const CREATE: u16 = 0x400;
+/// At the end of the list.
+pub const APPEND: u16 = 0x800;
+const NESTED: u16 = 0x8000;
+
+impl Messages {
+    /// Starts a message of this type; `head` is the fixed part of its family.
+    pub fn message(&mut self, kind: u16, flags: u16, head: &[u8]) -> &mut Self {
+        self.start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 4]);
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        self.bytes
+            .extend_from_slice(&(flags | REQUEST).to_ne_bytes());
+        self.bytes.extend_from_slice(&[0; 8]);
+        self.bytes.extend_from_slice(head);
+        self.close()
+    }
+
+    /// Adds an attribute with this value.
+    pub fn attribute(&mut self, kind: u16, value: &[u8]) -> &mut Self {
+        self.bytes
+            .extend_from_slice(&((value.len() + 4) as u16).to_ne_bytes());
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        self.bytes.extend_from_slice(value);
+        self.close()
+    }
+
+    /// Adds a big-endian number.
+    pub fn number(&mut self, kind: u16, value: u32) -> &mut Self {
+        self.attribute(kind, &value.to_be_bytes())
+    }
+
+    /// Adds a string with its final zero.
+    pub fn string(&mut self, kind: u16, value: &str) -> &mut Self {
+        let mut bytes = value.as_bytes().to_vec();
+        bytes.push(0);
+        self.attribute(kind, &bytes)
+    }
+
+    /// Adds an attribute made of what `fill` adds.
+    pub fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) -> &mut Self {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 2]);
+        self.bytes.extend_from_slice(&(kind | NESTED).to_ne_bytes());
+        fill(self);
+        let length = (self.bytes.len() - at) as u16;
+        self.bytes[at..at + 2].copy_from_slice(&length.to_ne_bytes());
+        self.close()
+    }
+
+    /// Pads to the alignment of netlink and writes the length of the open message.
+    fn close(&mut self) -> &mut Self {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+        let length = (self.bytes.len() - self.start) as u32;
+        self.bytes[self.start..self.start + 4].copy_from_slice(&length.to_ne_bytes());
+        self
+    }
+
+    /// The finished bytes.
+    pub fn finish(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
 }
 
 #[cfg(test)]
@@ -151,5 +207,22 @@ mod tests {
         bytes.extend_from_slice(&[0; 8]);
         let error = transact(fd.as_fd(), &bytes, 1).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+    }
+
+    #[test]
+    fn lengths_cover_padding_and_nesting() {
+        let mut m = Messages::default();
+        m.message(7, ACK, &[1, 0, 0, 0]).nest(4, |m| {
+            m.string(1, "abc").string(2, "de");
+        });
+        m.message(8, 0, &[]);
+        let bytes = m.finish();
+        assert_eq!(bytes[..4], 40u32.to_ne_bytes());
+        assert_eq!(bytes[6..8], 5u16.to_ne_bytes());
+        assert_eq!(bytes[20..22], 20u16.to_ne_bytes());
+        assert_eq!(bytes[22..24], 0x8004u16.to_ne_bytes());
+        assert_eq!(bytes[32..34], 7u16.to_ne_bytes());
+        assert_eq!(bytes[40..44], 16u32.to_ne_bytes());
+        assert_eq!(bytes.len(), 56);
     }
 }

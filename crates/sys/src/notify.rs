@@ -3,6 +3,9 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: both sides take turns, so the scheduler may keep them
 /// on one processor.
 const SYNC_WAKE_UP: u64 = 1;
@@ -65,40 +68,23 @@ impl Listener {
 
     /// Waits for a call, or for `stop` to become readable.
     pub fn wait(&self, stop: BorrowedFd<'_>) -> io::Result<Ready> {
-        let entry = |fd: i32| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let mut entries = [entry(self.fd.as_raw_fd()), entry(stop.as_raw_fd())];
-        loop {
-            // SAFETY: the pointer and count describe `entries`.
-            if unsafe { libc::poll(entries.as_mut_ptr(), 2, -1) } < 0 {
-                let error = io::Error::last_os_error();
-                if error.kind() == io::ErrorKind::Interrupted {
-                    continue;
-                }
-                return Err(error);
-            }
-            return Ok(if entries[1].revents != 0 {
-                Ready::Stopped
-            } else if entries[0].revents & libc::POLLIN != 0 {
-                Ready::Call
-            } else {
-                Ready::Over
-            });
-        }
+        let mut entries = [
+            PollFd::new(&self.fd, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop, PollFlags::IN),
+        ];
+        retry_on_intr(|| poll(&mut entries, None))?;
+        Ok(match (entries[0].revents(), entries[1].revents()) {
+            (_, stop) if !stop.is_empty() => Ready::Stopped,
+            (call, _) if call.contains(PollFlags::IN) => Ready::Call,
+            _ => Ready::Over,
+        })
     }
 
     /// Whether a call waits to be received.
     pub fn has_call(&self) -> bool {
-        let mut entry = libc::pollfd {
-            fd: self.fd.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: the pointer and count describe `entry`.
-        unsafe { libc::poll(&raw mut entry, 1, 0) == 1 && entry.revents & libc::POLLIN != 0 }
+        let mut entry = [PollFd::new(&self.fd, PollFlags::IN)];
+        poll(&mut entry, Some(&Timespec::default())) == Ok(1)
+            && entry[0].revents().contains(PollFlags::IN)
     }
 
     /// Takes the next call; `None` when its caller has died meanwhile.

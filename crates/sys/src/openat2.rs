@@ -3,8 +3,11 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 
 use crate::at;
 
@@ -34,7 +37,7 @@ fn walk(root: BorrowedFd<'_>, path: &Path, mounts: Mounts) -> io::Result<OwnedFd
     let mut part = PathBuf::new();
     for component in path.components() {
         let Component::Normal(name) = component else {
-            return Err(io::Error::from_raw_os_error(libc::EXDEV));
+            return Err(Errno::XDEV.into());
         };
         if part.as_os_str().len() + name.len() > PART {
             at = Some(step(at.as_ref(), root, &part, mounts)?);
@@ -55,33 +58,14 @@ fn step(
     mounts: Mounts,
 ) -> io::Result<OwnedFd> {
     let dir = at.map_or(root, AsFd::as_fd);
-    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    // SAFETY: open_how is plain integers, for which all zeroes is a value.
-    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = u64::from(flags.cast_unsigned());
-    how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_SYMLINKS | libc::RESOLVE_NO_MAGICLINKS;
-    if mounts == Mounts::One {
-        how.resolve |= libc::RESOLVE_NO_XDEV;
-    }
-    let opened = at::with_name(part.as_os_str(), |name| {
-        // SAFETY: `name` is a C string and `how` a struct of the size given, both live through the call.
-        let rc = unsafe {
-            libc::syscall(
-                libc::SYS_openat2,
-                dir.as_raw_fd(),
-                name.as_ptr(),
-                std::ptr::from_ref(&how),
-                size_of::<libc::open_how>(),
-            )
-        };
-        at::take_fd(libc::c_int::try_from(rc).unwrap_or(-1))
-    });
-    match opened {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut resolve =
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    resolve.set(ResolveFlags::NO_XDEV, mounts == Mounts::One);
+    match openat2(dir, part, flags, Mode::empty(), resolve) {
         // Kernels before 5.6, and filters that do not know the call.
-        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
-            by_name(dir, part, mounts)
-        }
-        other => other,
+        Err(Errno::NOSYS | Errno::PERM) => by_name(dir, part, mounts),
+        other => Ok(other?),
     }
 }
 
@@ -100,43 +84,22 @@ pub enum Links {
 
 /// Opens what a path means to a process that has `root` as its root, as a handle (`O_PATH`).
 pub fn in_root(root: impl AsFd, path: &OsStr, links: Links) -> io::Result<OwnedFd> {
-    let mut flags = libc::O_PATH | libc::O_CLOEXEC;
-    if links == Links::KeepLast {
-        flags |= libc::O_NOFOLLOW;
-    }
-    // SAFETY: open_how is plain integers, for which all zeroes is a value.
-    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = u64::from(flags.cast_unsigned());
-    how.resolve = libc::RESOLVE_IN_ROOT;
-    if links == Links::Refuse {
-        how.resolve |= libc::RESOLVE_NO_SYMLINKS;
-    }
-    if links == Links::FollowOnMount {
-        how.resolve |= libc::RESOLVE_NO_XDEV;
-    }
-    at::with_name(path, |name| {
-        // SAFETY: `name` is a C string and `how` a struct of the size given, both live through the call.
-        let rc = unsafe {
-            libc::syscall(
-                libc::SYS_openat2,
-                root.as_fd().as_raw_fd(),
-                name.as_ptr(),
-                std::ptr::from_ref(&how),
-                size_of::<libc::open_how>(),
-            )
-        };
-        at::take_fd(libc::c_int::try_from(rc).unwrap_or(-1))
-    })
+    let mut flags = OFlags::PATH | OFlags::CLOEXEC;
+    flags.set(OFlags::NOFOLLOW, links == Links::KeepLast);
+    let mut resolve = ResolveFlags::IN_ROOT;
+    resolve.set(ResolveFlags::NO_SYMLINKS, links == Links::Refuse);
+    resolve.set(ResolveFlags::NO_XDEV, links == Links::FollowOnMount);
+    Ok(openat2(root, path, flags, Mode::empty(), resolve)?)
 }
 
 /// The same walk one name at a time.
 fn by_name(dir: BorrowedFd<'_>, part: &Path, mounts: Mounts) -> io::Result<OwnedFd> {
     let mut current = dir.try_clone_to_owned()?;
     for name in part.components() {
-        let flags = libc::O_PATH | libc::O_DIRECTORY;
-        let next = at::open(&current, name.as_os_str(), flags, 0)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let next = at::open(&current, name.as_os_str(), flags)?;
         if mounts == Mounts::One && at::mount_id(&next) != at::mount_id(&current) {
-            return Err(io::Error::from_raw_os_error(libc::EXDEV));
+            return Err(Errno::XDEV.into());
         }
         current = next;
     }

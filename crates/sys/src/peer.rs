@@ -33,6 +33,8 @@ pub fn of(socket: impl AsFd) -> io::Result<Peer> {
     })
 }
 
+/// Not by rustix, which says of the number of a process that it is not 0: for one that this namespace
+/// does not show the kernel answers just that.
 fn option<T: Copy>(socket: &impl AsFd, name: libc::c_int) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::uninit();
     let mut length = size_of::<T>() as libc::socklen_t;

@@ -1,104 +1,64 @@
 //! Processes by descriptor, which never comes to mean another process.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// `P_PIDFD` of waitid(2).
-const P_PIDFD: libc::idtype_t = 3;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, WaitId, WaitIdOptions, pidfd_getfd, pidfd_open,
+    pidfd_send_signal, waitid,
+};
+
+/// `PIDFD_THREAD`: as `O_EXCL`.
+const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
+/// `__WALL`: children that send no signal too.
+const ALL: WaitIdOptions = WaitIdOptions::from_bits_retain(libc::__WALL as u32);
 
 /// Opens a descriptor for a process.
 pub fn open(pid: i32) -> io::Result<OwnedFd> {
-    // SAFETY: plain system call without pointers.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    open_with(pid, PidfdFlags::empty())
 }
 
 /// Opens a thread, whose descriptors may be its own. Kernels before 6.9 know processes only.
 pub fn open_thread(thread: i32) -> io::Result<OwnedFd> {
-    const PIDFD_THREAD: libc::c_int = libc::O_EXCL;
-    // SAFETY: plain system call without pointers.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, thread, PIDFD_THREAD) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    open_with(thread, THREAD)
+}
+
+fn open_with(process: i32, flags: PidfdFlags) -> io::Result<OwnedFd> {
+    Ok(pidfd_open(number(process)?, flags)?)
+}
+
+/// One process or group, by its number; 0 and what is below it mean several.
+pub(crate) fn number(number: i32) -> Result<Pid, Errno> {
+    let one = (number > 0).then_some(number);
+    one.and_then(Pid::from_raw).ok_or(Errno::INVAL)
 }
 
 /// A copy of a descriptor of another process.
 pub fn descriptor(process: BorrowedFd<'_>, number: i32) -> io::Result<OwnedFd> {
-    // SAFETY: plain system call without pointers.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    Ok(pidfd_getfd(process, number, PidfdGetfdFlags::empty())?)
 }
 
 /// Sends SIGKILL; a process that has ended is no error.
 pub fn kill(process: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: a null siginfo is legal.
-    let rc = unsafe {
-        libc::syscall(
-            libc::SYS_pidfd_send_signal,
-            process.as_raw_fd(),
-            libc::SIGKILL,
-            std::ptr::null::<libc::siginfo_t>(),
-            0,
-        )
-    };
-    if rc < 0 {
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::ESRCH) {
-            return Err(error);
-        }
+    match pidfd_send_signal(process, Signal::KILL) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
     }
-    Ok(())
 }
 
 /// Whether a process has not ended yet. As long as it has not, its number is its own.
 pub fn is_alive(process: BorrowedFd<'_>) -> bool {
-    let mut entry = libc::pollfd {
-        fd: process.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    loop {
-        // SAFETY: the pointer and count describe `entry`.
-        let rc = unsafe { libc::poll(&raw mut entry, 1, 0) };
-        if rc >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            return rc == 0;
-        }
-    }
+    let mut entry = [PollFd::from_borrowed_fd(process, PollFlags::IN)];
+    retry_on_intr(|| poll(&mut entry, Some(&Timespec::default()))) == Ok(0)
 }
 
 /// Waits until a child has ended and buries it; one that is already buried is no error.
 pub fn wait(process: BorrowedFd<'_>) -> io::Result<()> {
-    loop {
-        // SAFETY: an all-zero siginfo is valid.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: `info` is writable for the call.
-        let rc = unsafe {
-            libc::waitid(
-                P_PIDFD,
-                process.as_raw_fd() as libc::id_t,
-                &raw mut info,
-                libc::WEXITED | libc::__WALL,
-            )
-        };
-        if rc == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EINTR) => {}
-            Some(libc::ECHILD) => return Ok(()),
-            _ => return Err(error),
-        }
+    let ended = WaitIdOptions::EXITED | ALL;
+    match retry_on_intr(|| waitid(WaitId::PidFd(process), ended)) {
+        Ok(_) | Err(Errno::CHILD) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }

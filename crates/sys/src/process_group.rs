@@ -3,15 +3,19 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout};
+use rustix::io::retry_on_intr;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{WaitOptions, getpid, setpgid, waitpid};
 
 use crate::mask::Mask;
+pub use crate::pidfd::open as pidfd;
+pub use crate::poll::{read, readable, write_all};
+use crate::terminal::set_foreground;
 
 /// What became of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +84,7 @@ pub fn spawn(mut command: Command, placement: &Placement<'_>) -> io::Result<i32>
                 libc::setpgid(0, 0);
             }
             if let Some(terminal) = foreground {
-                crate::terminal::set_foreground_raw(terminal, libc::getpid())?;
+                set_foreground(BorrowedFd::borrow_raw(terminal), libc::getpid())?;
             }
         }
         hand_over(&descriptors)
@@ -172,8 +176,8 @@ extern "C" fn become_leader(place: *mut libc::c_void) -> libc::c_int {
         crate::fdlimit::restore();
         libc::setpgid(0, 0);
         let descriptors = std::slice::from_raw_parts(place.descriptors, place.count);
-        let placed = crate::terminal::set_foreground_raw(place.terminal, libc::getpid())
-            .and_then(|()| hand_over(descriptors));
+        let terminal = BorrowedFd::borrow_raw(place.terminal);
+        let placed = set_foreground(terminal, libc::getpid()).and_then(|()| hand_over(descriptors));
         let entered = placed.is_ok() && libc::chdir(place.cwd) == 0;
         if entered {
             libc::execve(place.path, place.argv, place.env);
@@ -239,13 +243,14 @@ fn hand_over(descriptors: &[Handed]) -> io::Result<()> {
     Ok(())
 }
 
-/// The calling process's group.
+/// The calling process's group; 0 when its leader is not in our process namespace, which is why libc is
+/// asked: rustix says of these numbers that they are not 0.
 pub fn own_group() -> i32 {
     // SAFETY: getpgrp takes no arguments and cannot fail.
     unsafe { libc::getpgrp() }
 }
 
-/// The calling process's session.
+/// The calling process's session; 0 when its leader is not in our process namespace.
 pub fn own_session() -> i32 {
     // SAFETY: getsid(0) asks about the caller and cannot fail.
     unsafe { libc::getsid(0) }
@@ -253,12 +258,8 @@ pub fn own_session() -> i32 {
 
 /// Puts the caller into a process group of its own, unless it leads one already.
 pub fn lead_own_group() -> io::Result<()> {
-    // SAFETY: plain integers; the result is checked.
-    if unsafe { libc::getpgrp() } != unsafe { libc::getpid() }
-        // SAFETY: as above.
-        && unsafe { libc::setpgid(0, 0) } == -1
-    {
-        return Err(io::Error::last_os_error());
+    if own_group() != getpid().as_raw_nonzero().get() {
+        setpgid(None, None)?;
     }
     Ok(())
 }
@@ -294,112 +295,24 @@ pub fn ignore(number: i32, ignored: bool) {
 
 /// What changed about a child: waits for it, or answers `None` at once if `wait` is false.
 pub fn change_of(process: i32, wait: bool) -> io::Result<Option<Change>> {
-    let mut status: libc::c_int = 0;
-    let mut flags = libc::WUNTRACED | libc::WCONTINUED;
-    if !wait {
-        flags |= libc::WNOHANG;
-    }
-    loop {
-        // SAFETY: `status` is a valid int to fill.
-        let result = unsafe { libc::waitpid(process, &raw mut status, flags) };
-        if result == 0 {
-            return Ok(None);
-        }
-        if result > 0 {
-            return Ok(Some(if libc::WIFEXITED(status) {
-                Change::Exited(libc::WEXITSTATUS(status))
-            } else if libc::WIFSIGNALED(status) {
-                Change::Killed(libc::WTERMSIG(status))
-            } else if libc::WIFSTOPPED(status) {
-                Change::Stopped(libc::WSTOPSIG(status))
-            } else {
-                Change::Continued
-            }));
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
-}
-
-/// A descriptor that becomes readable when the process ends.
-pub fn pidfd(process: i32) -> io::Result<OwnedFd> {
-    // SAFETY: plain integers; the result is checked before it is owned.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
-    let fd = i32::try_from(fd).unwrap_or(-1);
-    if fd == -1 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// The largest number a descriptor may have, plus one.
-pub fn descriptor_limit() -> u64 {
-    // SAFETY: rlimit is plain data; getrlimit fills it.
-    unsafe {
-        let mut limit: libc::rlimit = std::mem::zeroed();
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == -1 {
-            return 256;
-        }
-        limit.rlim_cur
-    }
-}
-
-/// Waits until one of the descriptors is readable or closed; the answer is in their order.
-pub fn readable(
-    descriptors: &[BorrowedFd<'_>],
-    timeout: Option<Duration>,
-) -> io::Result<Vec<bool>> {
-    let mut polled: Vec<PollFd<'_>> = descriptors
-        .iter()
-        .map(|fd| PollFd::new(*fd, PollFlags::POLLIN))
-        .collect();
-    let timeout = match timeout {
-        None => PollTimeout::NONE,
-        Some(time) => PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX),
-    };
-    match nix::poll::poll(&mut polled, timeout) {
-        Ok(_) => Ok(polled
-            .iter()
-            .map(|entry| entry.revents().is_some_and(|events| !events.is_empty()))
-            .collect()),
-        Err(nix::errno::Errno::EINTR) => Ok(vec![false; descriptors.len()]),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Reads what is there into the buffer, through interruptions.
-pub fn read(fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
-    loop {
-        match nix::unistd::read(fd.as_fd(), buffer) {
-            Ok(count) => return Ok(count),
-            Err(nix::errno::Errno::EINTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// Writes all bytes, through interruptions.
-pub fn write_all(fd: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match nix::unistd::write(fd.as_fd(), bytes) {
-            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
-            Err(nix::errno::Errno::EINTR) => {}
-            Err(nix::errno::Errno::EAGAIN) => {
-                let mut polled = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
-                let _ = nix::poll::poll(&mut polled, PollTimeout::NONE);
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
+    let process = crate::pidfd::number(process)?;
+    let mut options = WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+    options.set(WaitOptions::NOHANG, !wait);
+    let found = retry_on_intr(|| waitpid(Some(process), options))?;
+    Ok(found.map(|(_, status)| {
+        let stopped = status.stopping_signal().map(Change::Stopped);
+        status
+            .exit_status()
+            .map(Change::Exited)
+            .or(status.terminating_signal().map(Change::Killed))
+            .or(stopped)
+            .unwrap_or(Change::Continued)
+    }))
 }
 
 /// Makes the descriptor our standard input.
 pub fn replace_stdin(fd: impl AsFd) -> io::Result<()> {
-    Ok(nix::unistd::dup2_stdin(fd)?)
+    Ok(rustix::stdio::dup2_stdin(fd)?)
 }
 
 /// Keeps descriptors that `open` leaves open away from programs that are started later.
@@ -471,8 +384,7 @@ extern "C" fn on_caught(number: libc::c_int) {
 ///
 /// One process can do this once; a second call fails.
 pub fn catch(numbers: &[i32]) -> io::Result<OwnedFd> {
-    let (reader, writer) =
-        nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK)?;
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     if CAUGHT_WRITER
         .compare_exchange(-1, writer.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst)
         .is_err()

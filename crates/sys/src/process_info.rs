@@ -2,9 +2,14 @@
 //! it ended, even to those who are not its parent.
 
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+
+use crate::pidfd;
 
 /// How a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,21 +43,9 @@ struct Info {
     exit_code: i32,
 }
 
-/// `_IOWR(0xFF, 11, struct pidfd_info)`
-const PIDFD_GET_INFO: u64 = 0xC040_FF0B;
+const PIDFD_GET_INFO: Opcode = opcode::read_write::<Info>(0xFF, 11);
 const PIDFD_INFO_PID: u64 = 1;
 const PIDFD_INFO_EXIT: u64 = 1 << 3;
-
-/// A descriptor for a process.
-pub fn open(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: plain system call without pointers.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
 
 fn ask(process: BorrowedFd<'_>, what: u64) -> io::Result<Info> {
     let mut info = Info {
@@ -60,24 +53,13 @@ fn ask(process: BorrowedFd<'_>, what: u64) -> io::Result<Info> {
         ..Info::default()
     };
     // SAFETY: the request's number names the size of `Info`, which the kernel fills.
-    let rc = unsafe {
-        libc::ioctl(
-            process.as_raw_fd(),
-            PIDFD_GET_INFO as libc::Ioctl,
-            &raw mut info,
-        )
-    };
-    if rc < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(info)
-    }
+    unsafe { ioctl(process, Updater::<PIDFD_GET_INFO, Info>::new(&mut info)) }?;
+    Ok(info)
 }
 
 /// The parent of a process; 0 when it has none that we can see.
 pub fn parent(pid: u32) -> io::Result<u32> {
-    use std::os::fd::AsFd;
-    let process = open(pid)?;
+    let process = pidfd::open(pid.cast_signed())?;
     Ok(ask(process.as_fd(), PIDFD_INFO_PID)?.ppid)
 }
 
@@ -97,15 +79,7 @@ pub fn ending(process: BorrowedFd<'_>) -> io::Result<Option<Ending>> {
 
 /// Whether the kernel is new enough to keep endings; a quick look before it is tried for real.
 pub fn keeps_endings() -> bool {
-    let mut name = MaybeUninit::<libc::utsname>::uninit();
-    // SAFETY: uname fills the structure when it returns 0, and only then it is read.
-    let release = unsafe {
-        if libc::uname(name.as_mut_ptr()) != 0 {
-            return false;
-        }
-        std::ffi::CStr::from_ptr(name.assume_init_ref().release.as_ptr()).to_owned()
-    };
-    version(release.as_bytes()) >= Some((6, 15))
+    version(rustix::system::uname().release().to_bytes()) >= Some((6, 15))
 }
 
 fn version(release: &[u8]) -> Option<(u32, u32)> {
@@ -118,25 +92,10 @@ fn version(release: &[u8]) -> Option<(u32, u32)> {
 
 /// Waits until a process has ended and was reaped, or for so long; whether it was.
 pub fn wait_reaped(process: BorrowedFd<'_>, patience: Option<Duration>) -> io::Result<bool> {
-    let mut poll = libc::pollfd {
-        fd: process.as_raw_fd(),
-        events: 0,
-        revents: 0,
-    };
-    let millis = patience.map_or(-1, |time| {
-        i32::try_from(time.as_millis()).unwrap_or(i32::MAX)
-    });
-    loop {
-        // SAFETY: one valid entry. Asking for nothing leaves hang-up, which comes with the reaping.
-        let rc = unsafe { libc::poll(&raw mut poll, 1, millis) };
-        if rc >= 0 {
-            return Ok(rc > 0);
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
+    // Asking for nothing leaves hang-up, which comes with the reaping.
+    let mut entry = [PollFd::from_borrowed_fd(process, PollFlags::empty())];
+    let patience = patience.and_then(|time| Timespec::try_from(time).ok());
+    Ok(retry_on_intr(|| poll(&mut entry, patience.as_ref()))? > 0)
 }
 
 #[cfg(test)]

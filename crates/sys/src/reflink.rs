@@ -3,59 +3,41 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use crate::at::check;
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 
 /// Makes `to` share all blocks of `from`. Fails with `EOPNOTSUPP`, `EXDEV` or `EINVAL` where that cannot be.
 pub fn clone_whole(from: impl AsFd, to: impl AsFd) -> io::Result<()> {
-    // SAFETY: FICLONE takes a descriptor as its argument; both stay open through the call.
-    check(unsafe {
-        libc::ioctl(
-            to.as_fd().as_raw_fd(),
-            libc::FICLONE,
-            from.as_fd().as_raw_fd(),
-        )
-    })
+    Ok(rustix::fs::ioctl_ficlone(to, from)?)
 }
 
 /// Copies up to `length` bytes at `offset` within the kernel; returns how many.
 pub fn copy_range(from: impl AsFd, to: impl AsFd, offset: u64, length: u64) -> io::Result<u64> {
-    let mut source = offset.cast_signed();
-    let mut target = source;
-    // By number, as in `at::mount_id`.
-    // SAFETY: both offsets are live and writable, and both descriptors stay open through the call.
-    let n = unsafe {
-        libc::syscall(
-            libc::SYS_copy_file_range,
-            from.as_fd().as_raw_fd(),
-            &raw mut source,
-            to.as_fd().as_raw_fd(),
-            &raw mut target,
-            usize::try_from(length.min(1 << 30)).unwrap_or(1 << 30),
-            0_u32,
-        )
-    };
-    u64::try_from(n).map_err(|_| io::Error::last_os_error())
+    let (mut source, mut target) = (offset, offset);
+    let most = usize::try_from(length.min(1 << 30)).unwrap_or(1 << 30);
+    let (source, target) = (Some(&mut source), Some(&mut target));
+    let copied = rustix::fs::copy_file_range(from, source, to, target, most)?;
+    Ok(copied as u64)
 }
 
-/// Has the kernel begin to write a file's content to the disk, without waiting for it.
+/// Has the kernel begin to write a file's content to the disk, without waiting for it. By libc, because
+/// rustix does not have it.
 pub fn start_writeback(file: impl AsFd) -> io::Result<()> {
     let fd = file.as_fd().as_raw_fd();
     // SAFETY: the descriptor is borrowed, so it stays open through the call.
-    check(unsafe { libc::sync_file_range(fd, 0, 0, libc::SYNC_FILE_RANGE_WRITE) })
+    match unsafe { libc::sync_file_range(fd, 0, 0, libc::SYNC_FILE_RANGE_WRITE) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// The next stretch of data at or after `offset`, as start and end; `None` when only a hole follows.
 pub fn next_data(file: impl AsFd, offset: u64) -> io::Result<Option<(u64, u64)>> {
-    let seek = |from: i64, whence| {
-        // SAFETY: the descriptor is borrowed, so it stays open through the call.
-        let n = unsafe { libc::lseek(file.as_fd().as_raw_fd(), from, whence) };
-        u64::try_from(n).map_err(|_| io::Error::last_os_error())
-    };
-    let start = match seek(offset.cast_signed(), libc::SEEK_DATA) {
+    let start = match seek(&file, SeekFrom::Data(offset)) {
         Ok(start) => start,
-        Err(e) if e.raw_os_error() == Some(libc::ENXIO) => return Ok(None),
-        Err(e) => return Err(e),
+        Err(Errno::NXIO) => return Ok(None),
+        Err(error) => return Err(error.into()),
     };
-    let end = seek(start.cast_signed(), libc::SEEK_HOLE)?;
+    let end = seek(&file, SeekFrom::Hole(start))?;
     Ok(Some((start, end)))
 }

@@ -515,11 +515,43 @@ pub fn listeners_pass_descriptors() -> bool {
 }
 
 #[cfg(test)]
+mod oracle;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
+    impl Options {
+        /// Each bit is an option.
+        pub(super) fn of_bits(set: u32) -> Options {
+            let has = |bit: u32| set & 1 << bit != 0;
+            Options {
+                allow_ptrace: has(0),
+                allow_userns: has(1),
+                refuse_internet: has(2),
+                notify_exec: has(3),
+                refuse_setid: has(4),
+                hold_sockets: has(5),
+            }
+        }
+    }
+
+    /// Runs our program as the kernel would.
+    pub(super) fn run(filter: &Filter, arch: u32, nr: u32, args: impl AsRef<[u64]>) -> u32 {
+        let lines = filter.program.iter().map(|i| (i.code, i.jt, i.jf, i.k));
+        interpret(&lines.collect::<Vec<_>>(), arch, nr, args)
+    }
+
     /// Runs a program as the kernel would.
-    fn run(filter: &Filter, arch: u32, nr: u32, args: impl AsRef<[u64]>) -> u32 {
+    pub(super) fn interpret(
+        program: &[(u16, u8, u8, u32)],
+        arch: u32,
+        nr: u32,
+        args: impl AsRef<[u64]>,
+    ) -> u32 {
+        /// Only other compilers use these two.
+        const AND: u16 = 0x54;
+        const JUMP: u16 = 0x05;
         let mut data = Vec::new();
         data.extend(nr.to_le_bytes());
         data.extend(arch.to_le_bytes());
@@ -528,21 +560,29 @@ mod tests {
         data.resize(64, 0);
         let (mut at, mut a) = (0usize, 0u32);
         loop {
-            let i = &filter.program[at];
-            let yes = match i.code {
+            let (code, jt, jf, k) = program[at];
+            at += 1;
+            let yes = match code {
                 LOAD => {
-                    let k = i.k as usize;
-                    a = u32::from_le_bytes(data[k..k + 4].try_into().unwrap());
-                    at += 1;
+                    let place = k as usize..k as usize + 4;
+                    a = u32::from_le_bytes(data[place].try_into().unwrap());
                     continue;
                 }
-                RETURN => return i.k,
-                JUMP_EQUAL => a == i.k,
-                JUMP_AT_LEAST => a >= i.k,
-                JUMP_ANY_BIT => a & i.k != 0,
+                AND => {
+                    a &= k;
+                    continue;
+                }
+                JUMP => {
+                    at += k as usize;
+                    continue;
+                }
+                RETURN => return k,
+                JUMP_EQUAL => a == k,
+                JUMP_AT_LEAST => a >= k,
+                JUMP_ANY_BIT => a & k != 0,
                 other => panic!("instruction {other:#x}"),
             };
-            at += 1 + usize::from(if yes { i.jt } else { i.jf });
+            at += usize::from(if yes { jt } else { jf });
         }
     }
 
@@ -748,15 +788,7 @@ mod tests {
             2,
         ];
         for set in 0..64_u32 {
-            let has = |bit: u32| set & 1 << bit != 0;
-            let options = Options {
-                allow_ptrace: has(0),
-                allow_userns: has(1),
-                refuse_internet: has(2),
-                notify_exec: has(3),
-                refuse_setid: has(4),
-                hold_sockets: has(5),
-            };
+            let options = Options::of_bits(set);
             let filter = Filter::new(options).unwrap();
             for nr in 0..500 {
                 for (a, b) in words

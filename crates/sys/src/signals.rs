@@ -1,7 +1,10 @@
 //! Signals as a descriptor, for a loop that also waits for other things.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::process::{Signal, getpid, kill_process};
 
 use crate::mask::Mask;
 
@@ -39,19 +42,13 @@ impl Signals {
 
     /// The next signal, if one has come.
     pub fn next(&self) -> io::Result<Option<i32>> {
-        // SAFETY: an all-zero record is valid.
-        let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
-        let length = size_of::<libc::signalfd_siginfo>();
-        // SAFETY: the pointer and length describe `info`.
-        let got = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), length) };
-        if got < 0 {
-            let error = io::Error::last_os_error();
-            return match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
-                _ => Err(error),
-            };
+        let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
+        match rustix::io::read(&self.fd, &mut info) {
+            // The number comes first.
+            Ok(got) if got == info.len() => Ok(info.first_chunk().map(|n| i32::from_ne_bytes(*n))),
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
         }
-        Ok((got as usize == length).then_some(info.ssi_signo as i32))
     }
 }
 
@@ -69,8 +66,7 @@ impl Drop for Signals {
 
 /// Stops this process as Ctrl-Z would, until somebody continues it.
 pub fn stop_self() {
-    // SAFETY: plain system call without pointers.
-    unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+    let _ = kill_process(getpid(), Signal::STOP);
 }
 
 /// The terminal is gone.

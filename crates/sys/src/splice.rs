@@ -1,63 +1,25 @@
 //! Moving bytes between descriptors without copying them through this process.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with};
 
 /// A pipe as a kernel-side buffer: read end, write end; non-blocking, close-on-exec.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut fds = [0i32; 2];
-    // SAFETY: `fds` has room for the two descriptors.
-    let rc = unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) };
-    if rc < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: both were just returned by the kernel and nobody else owns them.
-    Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
-}
-
-/// Makes reads and writes wait, as programs expect it of what they inherit.
-pub fn set_blocking(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: plain system calls without pointers.
-    unsafe {
-        let flags = libc::fcntl(fd.as_raw_fd(), libc::F_GETFL);
-        if flags < 0 || libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags & !libc::O_NONBLOCK) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
+    Ok(pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?)
 }
 
 /// Asks for another size of a pipe; returns the size that it has now.
-pub fn set_pipe_size(pipe: BorrowedFd<'_>, bytes: i32) -> usize {
-    // SAFETY: plain system calls without pointers.
-    let size = unsafe {
-        match libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, bytes) {
-            -1 => libc::fcntl(pipe.as_raw_fd(), libc::F_GETPIPE_SZ),
-            set => set,
-        }
-    };
-    usize::try_from(size).unwrap_or(4096)
+pub fn set_pipe_size(pipe: BorrowedFd<'_>, bytes: usize) -> usize {
+    let set = fcntl_setpipe_size(pipe, bytes);
+    set.or_else(|_| fcntl_getpipe_size(pipe)).unwrap_or(4096)
 }
 
 /// Moves up to `length` bytes; one of the two descriptors must be a pipe.
 pub fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, length: usize) -> io::Result<usize> {
-    let flags = libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK;
-    // SAFETY: null offsets are legal and mean the descriptors' own positions.
-    let moved = unsafe {
-        libc::splice(
-            from.as_raw_fd(),
-            std::ptr::null_mut(),
-            to.as_raw_fd(),
-            std::ptr::null_mut(),
-            length,
-            flags,
-        )
-    };
-    if moved < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(moved as usize)
-    }
+    let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+    Ok(rustix::pipe::splice(from, None, to, None, length, flags)?)
 }
 
 /// Blocks every signal in the calling thread: splicing has no way to say "no SIGPIPE".

@@ -2,13 +2,23 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{
+    ControlModes, InputModes, LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex,
+    Termios, Winsize, tcflush, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr, tcsetpgrp,
+    tcsetwinsize,
+};
 
 use crate::mask::Mask;
 
 /// The modes of a terminal as `tcgetattr` gave them.
-#[derive(Clone, Copy)]
-pub struct Modes(libc::termios);
+#[derive(Clone)]
+pub struct Modes(Termios);
 
 /// Rows and columns of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,128 +37,98 @@ pub struct Pty {
     pub slave: OwnedFd,
 }
 
-fn check(result: libc::c_int) -> io::Result<()> {
-    if result == -1 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
-}
-
 impl Modes {
     /// Reads the modes of a terminal.
     pub fn of(terminal: impl AsFd) -> io::Result<Self> {
-        // SAFETY: termios is plain data for which all zeroes is a valid value.
-        let mut modes: libc::termios = unsafe { std::mem::zeroed() };
-        // SAFETY: the descriptor is borrowed for the call and `modes` is a valid termios to fill.
-        check(unsafe { libc::tcgetattr(terminal.as_fd().as_raw_fd(), &raw mut modes) })?;
-        Ok(Self(modes))
+        Ok(Self(tcgetattr(terminal)?))
     }
 
     /// Sets these modes once everything written before has left, without dropping typed input.
     pub fn apply(&self, terminal: impl AsFd) -> io::Result<()> {
-        loop {
-            // SAFETY: the descriptor is borrowed for the call and `self.0` came from tcgetattr.
-            let result = check(unsafe {
-                libc::tcsetattr(
-                    terminal.as_fd().as_raw_fd(),
-                    libc::TCSADRAIN,
-                    &raw const self.0,
-                )
-            });
-            match result {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => return other,
-            }
-        }
+        let once_written = OptionalActions::Drain;
+        Ok(retry_on_intr(|| {
+            tcsetattr(&terminal, once_written, &self.0)
+        })?)
     }
 
     /// These modes with byte-wise unechoed input and no signals from keys; output is left as it is.
     ///
     /// A return stays what it is for programs: what is typed ahead now may be read by one later.
     #[must_use]
-    pub fn editing(mut self) -> Self {
-        self.0.c_iflag &= !(libc::BRKINT | libc::INPCK | libc::ISTRIP | libc::IXON);
-        self.0.c_cflag |= libc::CS8;
-        self.0.c_lflag &= !(libc::ECHO | libc::ICANON | libc::IEXTEN | libc::ISIG);
-        self.0.c_cc[libc::VMIN] = 1;
-        self.0.c_cc[libc::VTIME] = 0;
-        self
+    pub fn editing(&self) -> Self {
+        let Self(mut modes) = self.clone();
+        modes.input_modes -=
+            InputModes::BRKINT | InputModes::INPCK | InputModes::ISTRIP | InputModes::IXON;
+        modes.control_modes |= ControlModes::CS8;
+        modes.local_modes -=
+            LocalModes::ECHO | LocalModes::ICANON | LocalModes::IEXTEN | LocalModes::ISIG;
+        modes.special_codes[SpecialCodeIndex::VMIN] = 1;
+        modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+        Self(modes)
     }
 
     /// These modes with what is typed not shown.
     #[must_use]
-    pub fn unechoed(mut self) -> Self {
-        self.0.c_lflag &= !libc::ECHO;
-        self
+    pub fn unechoed(&self) -> Self {
+        let Self(mut modes) = self.clone();
+        modes.local_modes -= LocalModes::ECHO;
+        Self(modes)
     }
 
     /// These modes with neither input nor output processed, for passing bytes through.
     #[must_use]
-    pub fn transparent(mut self) -> Self {
-        // SAFETY: cfmakeraw only rewrites fields of the termios it is given.
-        unsafe { libc::cfmakeraw(&raw mut self.0) };
-        self
+    pub fn transparent(&self) -> Self {
+        let Self(mut modes) = self.clone();
+        modes.make_raw();
+        Self(modes)
     }
 
     /// Whether keys are gathered into lines and echoed, as programs expect to find a terminal.
     pub fn is_line_mode(&self) -> bool {
-        let wanted = libc::ICANON | libc::ECHO;
-        self.0.c_lflag & wanted == wanted
+        let wanted = LocalModes::ICANON | LocalModes::ECHO;
+        self.0.local_modes.contains(wanted)
     }
 
     /// Whether an interrupt key raises a signal.
     pub fn signals(&self) -> bool {
-        self.0.c_lflag & libc::ISIG != 0
+        self.0.local_modes.contains(LocalModes::ISIG)
     }
 
     /// The byte that ends the file in line mode.
     pub fn end_of_file_key(&self) -> u8 {
-        self.0.c_cc[libc::VEOF]
+        self.0.special_codes[SpecialCodeIndex::VEOF]
     }
 
     /// The byte that interrupts.
     pub fn interrupt_key(&self) -> u8 {
-        self.0.c_cc[libc::VINTR]
+        self.0.special_codes[SpecialCodeIndex::VINTR]
     }
 }
 
-/// The process group that the terminal belongs to now.
+/// The process group that the terminal belongs to now; 0 for one that our process namespace does not show.
 pub fn foreground(terminal: impl AsFd) -> io::Result<i32> {
-    // SAFETY: the descriptor is borrowed for the call.
-    let group = unsafe { libc::tcgetpgrp(terminal.as_fd().as_raw_fd()) };
-    if group == -1 {
-        return Err(io::Error::last_os_error());
+    match tcgetpgrp(terminal) {
+        Ok(group) => Ok(group.as_raw_nonzero().get()),
+        // What rustix makes of a 0.
+        Err(Errno::OPNOTSUPP) => Ok(0),
+        Err(error) => Err(error.into()),
     }
-    Ok(group)
 }
 
-/// Gives the terminal to a process group, also when the caller is in the background itself.
+/// Gives the terminal to a process group, also when the caller is in the background itself. Makes
+/// system calls only, so it may run between clone and exec.
 pub fn set_foreground(terminal: impl AsFd, group: i32) -> io::Result<()> {
-    set_foreground_raw(terminal.as_fd().as_raw_fd(), group)
-}
-
-/// As [`set_foreground`], usable between fork and exec: only async-signal-safe calls.
-pub(crate) fn set_foreground_raw(terminal: i32, group: i32) -> io::Result<()> {
+    let group = crate::pidfd::number(group)?;
     // Blocked so that a background caller succeeds.
     let before = Mask::of([libc::SIGTTOU]).block();
-    // SAFETY: plain system call without pointers.
-    let result = check(unsafe { libc::tcsetpgrp(terminal, group) });
+    let result = tcsetpgrp(terminal, group);
     before.set();
-    result
+    Ok(result?)
 }
 
 /// The window size of a terminal.
 pub fn size(terminal: impl AsFd) -> io::Result<Size> {
-    // SAFETY: winsize is plain data for which all zeroes is a valid value.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: TIOCGWINSZ fills the winsize it is given; the descriptor is borrowed for the call.
-    check(unsafe {
-        libc::ioctl(
-            terminal.as_fd().as_raw_fd(),
-            libc::TIOCGWINSZ,
-            &raw mut size,
-        )
-    })?;
+    let size = tcgetwinsize(terminal)?;
     Ok(Size {
         rows: size.ws_row,
         columns: size.ws_col,
@@ -157,26 +137,18 @@ pub fn size(terminal: impl AsFd) -> io::Result<Size> {
 
 /// Sets the window size; the kernel tells the foreground process group when it changed.
 pub fn set_size(terminal: impl AsFd, size: Size) -> io::Result<()> {
-    let size = libc::winsize {
+    let size = Winsize {
         ws_row: size.rows,
         ws_col: size.columns,
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    // SAFETY: TIOCSWINSZ reads the winsize it is given; the descriptor is borrowed for the call.
-    check(unsafe {
-        libc::ioctl(
-            terminal.as_fd().as_raw_fd(),
-            libc::TIOCSWINSZ,
-            &raw const size,
-        )
-    })
+    Ok(tcsetwinsize(terminal, size)?)
 }
 
 /// Throws away what was typed but not read yet.
 pub fn discard_input(terminal: impl AsFd) -> io::Result<()> {
-    // SAFETY: the descriptor is borrowed for the call.
-    check(unsafe { libc::tcflush(terminal.as_fd().as_raw_fd(), libc::TCIFLUSH) })
+    Ok(tcflush(terminal, QueueSelector::IFlush)?)
 }
 
 /// Whether a read would return something now.
@@ -184,60 +156,46 @@ pub fn discard_input(terminal: impl AsFd) -> io::Result<()> {
 /// Polling also makes the kernel finish what is still on its way from the other side of a
 /// pseudo-terminal, which counting the waiting bytes does not.
 pub fn has_input(terminal: impl AsFd) -> bool {
-    crate::process_group::readable(&[terminal.as_fd()], Some(std::time::Duration::ZERO))
+    crate::poll::readable(&[terminal.as_fd()], Some(Duration::ZERO))
         .is_ok_and(|ready| ready.contains(&true))
+}
+
+/// How many bytes wait to be read. In line mode an unfinished line does not count.
+pub fn waiting(terminal: impl AsFd) -> usize {
+    if !has_input(&terminal) {
+        return 0;
+    }
+    let waiting = rustix::io::ioctl_fionread(&terminal);
+    waiting.map_or(0, |count| usize::try_from(count).unwrap_or(usize::MAX))
 }
 
 /// Opens a pseudo-terminal; neither side becomes a controlling terminal or is inherited.
 pub fn open_pty() -> io::Result<Pty> {
-    // SAFETY: no pointers are passed; the result is checked before it is owned.
-    let master = unsafe { libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC) };
-    if master == -1 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: posix_openpt just returned this descriptor and nobody else owns it.
-    let master = unsafe { OwnedFd::from_raw_fd(master) };
-    // SAFETY: grantpt and unlockpt only look at the descriptor, which is open.
-    check(unsafe { libc::grantpt(master.as_raw_fd()) })?;
-    // SAFETY: as above.
-    check(unsafe { libc::unlockpt(master.as_raw_fd()) })?;
-    let mut name = [0; 128];
-    // SAFETY: the buffer is as long as the length given and ptsname_r ends it with a NUL.
-    let error = unsafe { libc::ptsname_r(master.as_raw_fd(), name.as_mut_ptr(), name.len()) };
-    if error != 0 {
-        return Err(io::Error::from_raw_os_error(error));
-    }
-    // SAFETY: ptsname_r succeeded, so the buffer holds a NUL-terminated string.
-    let name = unsafe { CStr::from_ptr(name.as_ptr()) };
-    // SAFETY: `name` is a valid C string; the result is checked before it is owned.
-    let slave = unsafe {
-        libc::open(
-            name.as_ptr(),
-            libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC,
-        )
-    };
-    if slave == -1 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(Pty {
-        master,
-        // SAFETY: open just returned this descriptor and nobody else owns it.
-        slave: unsafe { OwnedFd::from_raw_fd(slave) },
-    })
+    let master = openpt(OPEN)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    other_side(master)
+}
+
+/// Opens a pseudo-terminal of the instance that `ptmx` belongs to, with this size from the beginning.
+/// Allocates nothing.
+pub fn open_pty_at(ptmx: &CStr, size: Size) -> io::Result<Pty> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let master = open(ptmx, flags, Mode::empty())?;
+    unlockpt(&master)?;
+    set_size(&master, size)?;
+    other_side(master)
 }
 
 /// The other side of a pseudo-terminal whose master we hold, wherever its name may live.
 pub fn other_side(master: OwnedFd) -> io::Result<Pty> {
-    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
-    // SAFETY: TIOCGPTPEER takes open flags by value; the descriptor is open for the call.
-    let slave = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags) };
-    check(slave)?;
-    Ok(Pty {
-        master,
-        // SAFETY: the kernel just returned this descriptor and nobody else owns it.
-        slave: unsafe { OwnedFd::from_raw_fd(slave) },
-    })
+    let slave = ioctl_tiocgptpeer(&master, OPEN)?;
+    Ok(Pty { master, slave })
 }
+
+const OPEN: OpenptFlags = OpenptFlags::RDWR
+    .union(OpenptFlags::NOCTTY)
+    .union(OpenptFlags::CLOEXEC);
 
 #[cfg(test)]
 mod tests {

@@ -7,8 +7,13 @@
 use std::io;
 use std::marker::PhantomData;
 
+use rustix::io::Errno;
+use rustix::process::{self, Pid, Signal, WaitOptions};
+
 /// Thread ids follow process ids, so `-1` with this flag means what this thread traces.
-const THIS_THREAD: libc::c_int = 0x2000_0000;
+const THIS_THREAD: WaitOptions = WaitOptions::from_bits_retain(0x2000_0000);
+/// `__WALL`: threads and processes of every kind.
+const ALL: WaitOptions = WaitOptions::from_bits_retain(libc::__WALL as u32);
 
 /// The kernel's number for programs of this architecture.
 #[cfg(target_arch = "x86_64")]
@@ -77,30 +82,25 @@ impl Tracee {
     /// Waits for that stop.
     pub fn wait(&mut self) -> io::Result<Stop> {
         loop {
-            let mut status = 0;
             // An exec by another thread than the first changes the number, so any of ours will do.
-            // SAFETY: `status` is writable for the call.
-            let found = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | THIS_THREAD) };
-            if found < 0 {
-                let error = io::Error::last_os_error();
-                match error.raw_os_error() {
-                    Some(libc::EINTR) => continue,
-                    Some(libc::ECHILD) => {
-                        self.held = false;
-                        return Ok(Stop::Gone);
-                    }
-                    _ => return Err(error),
+            let (found, status) = match process::wait(ALL | THIS_THREAD) {
+                Ok(Some((found, status))) => (found.as_raw_nonzero().get(), status),
+                Err(Errno::INTR) => continue,
+                Ok(None) | Err(Errno::CHILD) => {
+                    self.held = false;
+                    return Ok(Stop::Gone);
                 }
-            }
-            if !libc::WIFSTOPPED(status) {
+                Err(error) => return Err(error.into()),
+            };
+            let Some(signal) = status.stopping_signal() else {
                 self.held = false;
                 return Ok(Stop::Gone);
-            }
+            };
             self.thread = found;
-            return Ok(match status >> 16 {
+            return Ok(match status.as_raw() >> 16 {
                 libc::PTRACE_EVENT_EXEC => Stop::Exec(found),
                 0 => {
-                    self.signal = libc::WSTOPSIG(status);
+                    self.signal = signal;
                     Stop::NoExec
                 }
                 _ => Stop::NoExec,
@@ -148,9 +148,10 @@ impl Tracee {
     }
 
     fn end(&mut self) {
-        // SAFETY: plain system call without pointers; the tracee was not waited for, so the
-        // number is still its own.
-        unsafe { libc::kill(self.thread, libc::SIGKILL) };
+        // It was not waited for, so the number is still its own.
+        if let Some(thread) = Pid::from_raw(self.thread) {
+            let _ = process::kill_process(thread, Signal::KILL);
+        }
         while self.held {
             match self.wait() {
                 Ok(Stop::Gone) | Err(_) => self.held = false,

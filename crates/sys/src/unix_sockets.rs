@@ -4,6 +4,9 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::net::{AddressFamily, SocketType, sockopt};
+
 use crate::mask::Mask;
 use crate::netlink;
 
@@ -46,19 +49,16 @@ impl Bound {
 /// The files of all sockets that listen in the network namespace that a `SOCK_DIAG` socket belongs
 /// to, whatever their names are by now.
 pub fn listening(diag: BorrowedFd<'_>) -> io::Result<Vec<Bound>> {
-    let words: [u32; 5] = [libc::AF_UNIX as u32, LISTENS, 0, SHOW_FILE, 0];
-    let mut request = Vec::with_capacity(40);
-    request.extend(40_u32.to_ne_bytes());
-    request.extend(BY_FAMILY.to_ne_bytes());
-    request.extend(DUMP.to_ne_bytes());
-    request.extend([0; 8]);
-    request.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
-    request.extend([0; 4]);
+    let words: [u32; 6] = [libc::AF_UNIX as u32, LISTENS, 0, SHOW_FILE, 0, 0];
+    let body: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let request = netlink::Messages::default()
+        .message(BY_FAMILY, DUMP, &body)
+        .finish();
     netlink::send(diag, &request)?;
     let mut found = Vec::new();
     let mut buffer = vec![0; 32 * 1024];
     loop {
-        let got = match netlink::receive(diag, &mut buffer, 0) {
+        let got = match netlink::receive(diag, &mut buffer) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             other => other?,
         };
@@ -76,19 +76,12 @@ pub fn listening(diag: BorrowedFd<'_>) -> io::Result<Vec<Bound>> {
 }
 
 /// The file among the attributes of a socket.
-fn file_of(mut attributes: &[u8]) -> Option<Bound> {
-    loop {
-        let length = usize::from(u16::from_ne_bytes(*attributes.first_chunk()?));
-        let kind = u16::from_ne_bytes(*attributes.get(2..)?.first_chunk()?);
-        let value = attributes.get(4..length)?;
-        if kind == FILE {
-            return Some(Bound {
-                number: u32::from_ne_bytes(*value.first_chunk()?),
-                device: u32::from_ne_bytes(*value.get(4..)?.first_chunk()?),
-            });
-        }
-        attributes = attributes.get(length.next_multiple_of(4)..)?;
-    }
+fn file_of(attributes: &[u8]) -> Option<Bound> {
+    let (_, value) = netlink::attributes(attributes).find(|(kind, _)| *kind == FILE)?;
+    Some(Bound {
+        number: u32::from_ne_bytes(*value.first_chunk()?),
+        device: u32::from_ne_bytes(*value.get(4..)?.first_chunk()?),
+    })
 }
 
 /// Connects a socket to an address that is given as the kernel takes it.
@@ -156,37 +149,15 @@ extern "C" fn run_errand(errand: *mut libc::c_void) -> libc::c_int {
     }
 }
 
-/// An option of a socket that is a number, such as its domain.
-fn number(socket: BorrowedFd<'_>, option: libc::c_int) -> io::Result<libc::c_int> {
-    let mut value: libc::c_int = 0;
-    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `value` and `length` are writable for the call and of the sizes said.
-    let rc = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            option,
-            (&raw mut value).cast(),
-            &raw mut length,
-        )
-    };
-    if rc < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(value)
-}
-
 /// Whether this is a unix socket that sends datagrams, each to whom it likes.
 pub fn sends_datagrams(socket: BorrowedFd<'_>) -> bool {
-    let is = |option, value| number(socket, option).is_ok_and(|found| found == value);
-    is(libc::SO_DOMAIN, libc::AF_UNIX) && is(libc::SO_TYPE, libc::SOCK_DGRAM)
+    sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(socket) == Ok(SocketType::DGRAM)
 }
 
 /// Whether calls on a descriptor wait.
 pub fn waits(fd: BorrowedFd<'_>) -> bool {
-    // SAFETY: plain system call without pointers.
-    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
-    flags >= 0 && flags & libc::O_NONBLOCK == 0
+    fcntl_getfl(fd).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK))
 }
 
 #[cfg(test)]

@@ -5,27 +5,25 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 
-use crate::at;
+use rustix::fs::{self, XattrFlags};
+use rustix::io::Errno;
 
 /// The names of all attributes, or nothing where the file system has none.
 pub fn list(dir: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<Vec<Vec<u8>>> {
     let path = path_of(&dir, name.as_ref())?;
-    split(grown(|buffer| {
-        // SAFETY: `path` is a C string, and the buffer is writable for the length given.
-        unsafe { libc::llistxattr(path.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) }
-    }))
+    split(grown(|buffer| fs::llistxattr(&path, buffer)))
 }
 
 /// The names in what the kernel answered.
-fn split(answer: io::Result<Vec<u8>>) -> io::Result<Vec<Vec<u8>>> {
+fn split(answer: Result<Vec<u8>, Errno>) -> io::Result<Vec<Vec<u8>>> {
     match answer {
         Ok(names) => Ok(names
             .split(|&b| b == 0)
             .filter(|n| !n.is_empty())
             .map(<[u8]>::to_vec)
             .collect()),
-        Err(e) if e.raw_os_error() == Some(libc::ENOTSUP) => Ok(Vec::new()),
-        Err(e) => Err(e),
+        Err(Errno::NOTSUP) => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -36,54 +34,26 @@ pub fn get(
     attribute: &[u8],
 ) -> io::Result<Option<Vec<u8>>> {
     let path = path_of(&dir, name.as_ref())?;
-    let attribute = CString::new(attribute)?;
-    present(grown(|buffer| {
-        // SAFETY: both names are C strings, and the buffer is writable for the length given.
-        unsafe {
-            libc::lgetxattr(
-                path.as_ptr(),
-                attribute.as_ptr(),
-                buffer.as_mut_ptr().cast(),
-                buffer.len(),
-            )
-        }
-    }))
+    present(grown(|buffer| fs::lgetxattr(&path, attribute, buffer)))
 }
 
 /// A value, if there is one.
-fn present(answer: io::Result<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
+fn present(answer: Result<Vec<u8>, Errno>) -> io::Result<Option<Vec<u8>>> {
     match answer {
         Ok(value) => Ok(Some(value)),
-        Err(e) if matches!(e.raw_os_error(), Some(libc::ENODATA | libc::ENOTSUP)) => Ok(None),
-        Err(e) => Err(e),
+        Err(Errno::NODATA | Errno::NOTSUP) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// The names of all attributes of an open file, or nothing where the file system has none.
 pub fn list_open(file: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
-    split(grown(|buffer| {
-        let fd = file.as_fd().as_raw_fd();
-        // SAFETY: the descriptor is borrowed, and the buffer is writable for the length given.
-        unsafe { libc::flistxattr(fd, buffer.as_mut_ptr().cast(), buffer.len()) }
-    }))
+    split(grown(|buffer| fs::flistxattr(&file, buffer)))
 }
 
 /// The value of one attribute of an open file; `None` if it is not set.
 pub fn get_open(file: impl AsFd, attribute: &[u8]) -> io::Result<Option<Vec<u8>>> {
-    let attribute = CString::new(attribute)?;
-    present(grown(|buffer| {
-        let fd = file.as_fd().as_raw_fd();
-        // SAFETY: the descriptor is borrowed, the name is a C string, and the buffer is
-        // writable for the length given.
-        unsafe {
-            libc::fgetxattr(
-                fd,
-                attribute.as_ptr(),
-                buffer.as_mut_ptr().cast(),
-                buffer.len(),
-            )
-        }
-    }))
+    present(grown(|buffer| fs::fgetxattr(&file, attribute, buffer)))
 }
 
 /// Sets one attribute.
@@ -94,25 +64,13 @@ pub fn set(
     value: &[u8],
 ) -> io::Result<()> {
     let path = path_of(&dir, name.as_ref())?;
-    let attribute = CString::new(attribute)?;
-    // SAFETY: both names are C strings, and the value is readable for the length given.
-    at::check(unsafe {
-        libc::lsetxattr(
-            path.as_ptr(),
-            attribute.as_ptr(),
-            value.as_ptr().cast(),
-            value.len(),
-            0,
-        )
-    })
+    Ok(fs::lsetxattr(&path, attribute, value, XattrFlags::empty())?)
 }
 
 /// Removes one attribute.
 pub fn remove(dir: impl AsFd, name: impl AsRef<OsStr>, attribute: &[u8]) -> io::Result<()> {
     let path = path_of(&dir, name.as_ref())?;
-    let attribute = CString::new(attribute)?;
-    // SAFETY: both names are C strings that live through the call.
-    at::check(unsafe { libc::lremovexattr(path.as_ptr(), attribute.as_ptr()) })
+    Ok(fs::lremovexattr(&path, attribute)?)
 }
 
 /// There is no `getxattrat` before Linux 6.13; the directory's entry in `/proc` serves as one.
@@ -126,23 +84,19 @@ fn path_of(dir: &impl AsFd, name: &OsStr) -> io::Result<CString> {
 }
 
 /// Calls with a larger buffer until the answer fits.
-fn grown(mut call: impl FnMut(&mut [u8]) -> isize) -> io::Result<Vec<u8>> {
+fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut buffer = [0_u8; 256];
-    let n = call(&mut buffer);
-    if let Ok(length) = usize::try_from(n) {
-        return Ok(buffer[..length].to_vec());
-    }
-    let mut error = io::Error::last_os_error();
-    let mut large = vec![0_u8; 4096];
-    while error.raw_os_error() == Some(libc::ERANGE) && large.len() <= 1 << 17 {
-        if let Ok(length) = usize::try_from(call(&mut large)) {
+    let mut answer = call(&mut buffer).map(|length| buffer[..length].to_vec());
+    let mut size = 4096;
+    while answer == Err(Errno::RANGE) && size <= 1 << 17 {
+        let mut large = vec![0_u8; size];
+        answer = call(&mut large).map(|length| {
             large.truncate(length);
-            return Ok(large);
-        }
-        error = io::Error::last_os_error();
-        large.resize(large.len() * 2, 0);
+            large
+        });
+        size *= 2;
     }
-    Err(error)
+    answer
 }
 
 /// The attribute that carries file capabilities.

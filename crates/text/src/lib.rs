@@ -5,6 +5,8 @@ pub mod quote;
 pub mod size;
 pub mod time;
 mod visible;
+#[cfg(feature = "wire")]
+pub mod wire;
 
 pub use quote::command_line;
 pub use visible::{HIDDEN, push_visible, unusual, visible, visible_whole};

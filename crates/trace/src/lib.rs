@@ -30,8 +30,9 @@ pub use files::effective_user;
 pub use id::{IdError, PARENT_SPAN_VAR, ParentSpan, SessionId, SpanId, WorldId};
 pub use key::{Authenticity, Key};
 pub use redact::{MARK, Redactor};
+pub use rotate::Retention;
 pub use rotate::prune;
 pub use shape::{
     Component, Enforced, FsDiff, Level, Mode, NetAttempt, NetUse, Outcome, RuleRef, Verdict, denial,
 };
-pub use writer::{Retention, Writer};
+pub use writer::Writer;

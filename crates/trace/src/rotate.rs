@@ -8,7 +8,24 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::files::open_private;
-use crate::writer::Retention;
+
+/// How large the trace may grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// A file that would grow past this is rotated away first.
+    pub max_bytes: u64,
+    /// How many files there may be, the current one included; at least two.
+    pub files: u32,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self {
+            max_bytes: 64 << 20,
+            files: 8,
+        }
+    }
+}
 
 /// The name of the file that is written to.
 pub(crate) const CURRENT: &str = "trace.jsonl";

@@ -116,23 +116,23 @@ words! {
 
 /// What a command changed on disk. Paths are absolute.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "read", derive(serde::Deserialize))]
+#[cfg_attr(feature = "read", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "read", serde(default))]
 pub struct FsDiff {
     /// The directory that was compared.
-    #[cfg_attr(feature = "read", serde(with = "crate::read::bytes::path"))]
+    #[cfg_attr(feature = "read", serde(with = "substrate_text::wire"))]
     pub root: PathBuf,
     /// Files that were created.
-    #[cfg_attr(feature = "read", serde(with = "crate::read::bytes::paths"))]
+    #[cfg_attr(feature = "read", serde(with = "substrate_text::wire::list"))]
     pub writes: Vec<PathBuf>,
     /// Files that were changed.
-    #[cfg_attr(feature = "read", serde(with = "crate::read::bytes::paths"))]
+    #[cfg_attr(feature = "read", serde(with = "substrate_text::wire::list"))]
     pub mods: Vec<PathBuf>,
     /// Files and directories that were removed.
-    #[cfg_attr(feature = "read", serde(with = "crate::read::bytes::paths"))]
+    #[cfg_attr(feature = "read", serde(with = "substrate_text::wire::list"))]
     pub deletes: Vec<PathBuf>,
     /// Directories that were created.
-    #[cfg_attr(feature = "read", serde(with = "crate::read::bytes::paths"))]
+    #[cfg_attr(feature = "read", serde(with = "substrate_text::wire::list"))]
     pub created_dirs: Vec<PathBuf>,
     /// The lists hold only the first part; `tree_hash` and `summary` stand for all of it.
     pub truncated: bool,
@@ -171,13 +171,13 @@ impl FsDiff {
 
 /// What really held a command, as probed, not as wished.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "read", derive(serde::Deserialize))]
+#[cfg_attr(feature = "read", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "read", serde(default))]
 pub struct Enforced {
     /// The level that was reached.
     #[cfg_attr(
         feature = "read",
-        serde(deserialize_with = "crate::read::bytes::level")
+        serde(deserialize_with = "crate::read::words::level")
     )]
     pub level: Level,
     /// What held files back: `overlay`, `binds`, `landlock`, `copy`, `none`, …
@@ -222,7 +222,7 @@ impl Enforced {
 
 /// The rule that decided, and where it is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "read", derive(serde::Deserialize))]
+#[cfg_attr(feature = "read", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "read", serde(default))]
 pub struct RuleRef {
     /// The list it stands in, such as `commands.denied`.
@@ -230,7 +230,7 @@ pub struct RuleRef {
     /// The pattern as written.
     pub pattern: String,
     /// The policy file; built-in ones are named `builtin:default.yaml`.
-    #[cfg_attr(feature = "read", serde(with = "crate::read::bytes::path"))]
+    #[cfg_attr(feature = "read", serde(with = "substrate_text::wire"))]
     pub file: PathBuf,
     /// The line in that file, from 1.
     pub line: u32,
@@ -296,7 +296,7 @@ pub fn denial(policy_id: &str, rule: Option<&RuleRef>, reason: &str) -> String {
 
 /// What a command exchanged with one host and port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "read", derive(serde::Deserialize))]
+#[cfg_attr(feature = "read", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "read", serde(default))]
 pub struct NetUse {
     /// The name, or the address where no name was used.
@@ -313,7 +313,7 @@ pub struct NetUse {
 
 /// What a program tried to reach and was refused, or would have been.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "read", derive(serde::Deserialize))]
+#[cfg_attr(feature = "read", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "read", serde(default))]
 pub struct NetAttempt {
     /// The name, or the address where no name was used.
@@ -323,10 +323,7 @@ pub struct NetAttempt {
     /// Why, as a word for programs: `not-allowed`, `tls-server-name`, …
     pub why: String,
     /// The file that the program runs, where it could be told.
-    #[cfg_attr(
-        feature = "read",
-        serde(deserialize_with = "crate::read::bytes::optional_bytes")
-    )]
+    #[cfg_attr(feature = "read", serde(with = "substrate_text::wire::optional"))]
     pub program: Option<OsString>,
     /// Its process id, as the host sees it.
     pub pid: Option<i32>,

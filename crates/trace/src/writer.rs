@@ -8,25 +8,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::files::{open_private, private_dir};
 use crate::redact::Redactor;
-use crate::{Error, Event, Key, rotate};
-
-/// How large the trace may grow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retention {
-    /// A file that would grow past this is rotated away first.
-    pub max_bytes: u64,
-    /// How many files there may be, the current one included; at least two.
-    pub files: u32,
-}
-
-impl Default for Retention {
-    fn default() -> Self {
-        Self {
-            max_bytes: 64 << 20,
-            files: 8,
-        }
-    }
-}
+use crate::rotate::{self, Retention};
+use crate::{Error, Event, Key};
 
 /// Appends events to the trace of one home.
 #[derive(Debug)]

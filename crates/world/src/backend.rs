@@ -1,24 +1,29 @@
 //! What a world can do, whatever it is made of.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use substrate_policy::terms::WorldSpec;
-use substrate_trace::{Enforced, FsDiff, Level, NetUse, SpanId, WorldId};
-use thiserror::Error;
+use substrate_text::wire;
+use substrate_trace::{Enforced, FsDiff, NetUse, SpanId, WorldId};
+
+use crate::error::{Words, WorldError};
+use crate::progress::OnProgress;
 
 /// Something that makes worlds and runs commands in them. Linux namespaces are one; a virtual
 /// machine or another host can be others.
 pub trait WorldBackend: Send + Sync {
     /// The world of a session: the one that lives, or a new one. Its project is writable. What it holds
-    /// back is listed under the span, line and directory of the request.
+    /// back is listed under the span, line and directory of the job.
     fn ensure_session(
         &self,
         spec: &WorldSpec,
-        request: Option<&ExecRequest>,
+        job: Option<ExecJob<'_>>,
     ) -> Result<WorldHandle, WorldError>;
 
     /// Runs a command to its end, attending to something else meanwhile. Descriptors that are terminals
@@ -27,26 +32,22 @@ pub trait WorldBackend: Send + Sync {
     /// is being made, and not always only once; nothing starts when it says no.
     fn exec_beside(
         &self,
-        place: Place<'_>,
-        request: &ExecRequest,
+        place: ExecPlace<'_>,
+        job: ExecJob<'_>,
         beside: Option<&mut Beside<'_>>,
         begin: &mut dyn FnMut() -> bool,
     ) -> Result<ExecResult, WorldError>;
 
     /// Runs a command to its end.
-    fn exec(&self, place: Place<'_>, request: &ExecRequest) -> Result<ExecResult, WorldError> {
-        let result = self.exec_beside(place, request, None, &mut || true);
+    fn exec(&self, place: ExecPlace<'_>, job: ExecJob<'_>) -> Result<ExecResult, WorldError> {
+        let result = self.exec_beside(place, job, None, &mut || true);
         self.see_off();
         result
     }
 
     /// Starts a command in a session's world without waiting for it: its terminal, if it has one, is
     /// the caller's to relay.
-    fn spawn(
-        &self,
-        world: WorldHandle,
-        request: &ExecRequest,
-    ) -> Result<Box<dyn Running>, WorldError>;
+    fn spawn(&self, world: WorldHandle, job: ExecJob<'_>) -> Result<Box<dyn Running>, WorldError>;
 
     /// What really holds the world of a session.
     fn enforced(&self, world: WorldHandle) -> Result<Enforced, WorldError>;
@@ -60,8 +61,15 @@ pub trait WorldBackend: Send + Sync {
     /// What the world of a session used since it was made.
     fn used(&self, world: WorldHandle) -> Result<Used, WorldError>;
 
-    /// What a world that has ended changed, as far as it was held back.
-    fn fs_diff(&self, world: WorldHandle) -> Result<FsDiff, WorldError>;
+    /// What a world that has ended changed, as far as it was held back. The first time also records
+    /// against which state of the host, so it is asked for as soon as the command is done. With `hash`,
+    /// short diffs have a hash too.
+    fn fs_diff(
+        &self,
+        held: &Held,
+        hash: bool,
+        progress: OnProgress<'_>,
+    ) -> Result<FsDiff, WorldError>;
 
     /// Brings changed terms to a world that lives.
     fn apply_policy(
@@ -102,7 +110,7 @@ pub trait Running: Send {
 }
 
 /// What became of a running command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum News {
     /// This signal stopped it.
     Stopped(i32),
@@ -113,7 +121,7 @@ pub enum News {
 }
 
 /// What a world used.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Used {
     /// What was exchanged with whom.
     pub net: Vec<NetUse>,
@@ -122,63 +130,111 @@ pub struct Used {
     /// What could not be enforced as asked.
     pub degraded: Vec<String>,
     /// How often limits were run into, by name.
-    pub limits: Vec<(&'static str, u64)>,
+    pub limits: Vec<(Words, u64)>,
 }
 
 /// Writes of a world that were held back and wait for a decision, below Substrate's home.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// The world that wrote.
+    /// The world that wrote first.
     pub world: WorldId,
+    /// The home below which they wait.
+    #[serde(with = "wire")]
+    pub home: PathBuf,
 }
 
 /// A world that lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct WorldHandle {
     /// Its id.
     pub id: WorldId,
 }
 
 /// Where a command runs.
-#[derive(Debug, Clone, Copy)]
-pub enum Place<'a> {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum ExecPlace<'a> {
     /// In a fresh world that ends with it; its writes are held back.
-    Fresh(&'a WorldSpec),
+    Fresh(Cow<'a, WorldSpec>),
     /// In the world of a session that is this one command.
-    Once(&'a WorldSpec),
+    Once(Cow<'a, WorldSpec>),
     /// In a fresh world on top of what an earlier one left, which waits under this id; its writes are
     /// added to that.
-    Again(&'a WorldSpec, &'a str),
+    Again(Cow<'a, WorldSpec>, Cow<'a, str>),
     /// In the world of a session.
     Session(WorldHandle),
 }
 
-/// A command for a world.
-#[derive(Debug, Default)]
+/// A command for a world: what can be written down of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecRequest {
     /// The file to run; a name without a slash is looked up on the `PATH` of `env`.
+    #[serde(with = "wire")]
     pub program: OsString,
     /// Its arguments, the zeroth included.
+    #[serde(with = "wire::list")]
     pub argv: Vec<OsString>,
     /// Its whole environment.
+    #[serde(with = "wire::pairs")]
     pub env: Vec<(OsString, OsString)>,
     /// Where it starts.
+    #[serde(with = "wire")]
     pub cwd: PathBuf,
     /// The mask for new files; `None` keeps ours.
     pub umask: Option<u32>,
-    /// Its standard streams.
+    /// The span that it belongs to.
+    pub span: Option<SpanId>,
+    /// The line as written, for the list of pending results.
+    #[serde(with = "wire")]
+    pub line: OsString,
+}
+
+/// The streams of a command, which are descriptors of this process: a world elsewhere carries their bytes.
+#[derive(Debug, Default)]
+pub struct ExecStreams {
+    /// The standard ones.
     pub stdio: Stdio,
     /// Further descriptors and the numbers they get; one of 0, 1 and 2 among them takes the place
     /// of the terminal there.
     pub fds: Vec<(i32, OwnedFd)>,
     /// A further number that the command's terminal gets.
     pub terminal_at: Option<i32>,
-    /// The span that it belongs to.
-    pub span: Option<SpanId>,
-    /// The line as written, for the list of pending results.
-    pub line: OsString,
     /// Gets every byte that a relayed terminal shows.
     pub tap: Option<Tap>,
+}
+
+impl From<Stdio> for ExecStreams {
+    fn from(stdio: Stdio) -> ExecStreams {
+        ExecStreams {
+            stdio,
+            ..ExecStreams::default()
+        }
+    }
+}
+
+/// A command with its streams.
+#[derive(Debug, Clone, Copy)]
+pub struct ExecJob<'a> {
+    /// What is to run.
+    pub request: &'a ExecRequest,
+    /// What it reads and writes.
+    pub streams: &'a ExecStreams,
+}
+
+impl<'a> ExecPlace<'a> {
+    /// In a fresh world on these terms.
+    pub fn fresh(spec: &'a WorldSpec) -> ExecPlace<'a> {
+        ExecPlace::Fresh(Cow::Borrowed(spec))
+    }
+
+    /// In the world of a session that is this one command.
+    pub fn once(spec: &'a WorldSpec) -> ExecPlace<'a> {
+        ExecPlace::Once(Cow::Borrowed(spec))
+    }
+
+    /// In a fresh world on top of what an earlier one left.
+    pub fn again(spec: &'a WorldSpec, earlier: &'a str) -> ExecPlace<'a> {
+        ExecPlace::Again(Cow::Borrowed(spec), Cow::Borrowed(earlier))
+    }
 }
 
 /// Gets bytes as they pass.
@@ -223,7 +279,7 @@ pub enum Stdio {
 }
 
 /// How a command ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Status {
     /// It exited.
     Exited(i32),
@@ -242,7 +298,7 @@ impl Status {
 }
 
 /// What came of a command.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ExecResult {
     /// Where it ran.
     pub world: WorldId,
@@ -255,142 +311,18 @@ pub struct ExecResult {
     /// What it exchanged with whom.
     pub net: Vec<NetUse>,
     /// Limits that it ran into: `memory`, `pids`, `time`.
-    pub limits_reached: Vec<&'static str>,
+    pub limits_reached: Vec<Words>,
     /// Its writes, where they were held back.
     pub held: Option<Held>,
 }
 
 /// What changed terms mean for a world that lives.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PolicyChange {
     /// Holds already.
-    pub applied: Vec<&'static str>,
+    pub applied: Vec<Words>,
     /// Holds for the next world only.
-    pub needs_restart: Vec<&'static str>,
+    pub needs_restart: Vec<Words>,
     /// Something of that got stricter, so nothing should run here any more.
     pub tightened: bool,
-}
-
-/// Why a world or a command in it did not come about.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum WorldError {
-    /// Namespaces are not to be had.
-    #[error("cannot make namespaces: {0}; `substrate world doctor` tells why and what to do")]
-    Namespaces(#[source] io::Error),
-    /// The id maps were refused.
-    #[error("cannot write the id maps of the world: {0}; `substrate world doctor` tells more")]
-    Maps(#[source] io::Error),
-    /// A step inside the world failed.
-    #[error("making the world: cannot {doing}{}: {source}", named(path))]
-    Step {
-        /// What was being done.
-        doing: &'static str,
-        /// With which path.
-        path: Option<PathBuf>,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// The network of the world could not be prepared.
-    #[error("making the world's network: {0}")]
-    Network(String),
-    /// The first process of the world ended without a word.
-    #[error("the world ended while it was being made; memory or process limits may be too low")]
-    Died,
-    /// Something on this side failed.
-    #[error("cannot {0}: {1}")]
-    Own(&'static str, #[source] io::Error),
-    /// What a world left, or the place for it.
-    #[error(transparent)]
-    Held(Box<dyn std::error::Error + Send + Sync>),
-    /// A copy that stands in for an overlay.
-    #[error("cannot copy {}, which no overlay can cover ({reason}): {source}", path.display())]
-    Copy {
-        /// What was copied.
-        path: PathBuf,
-        /// Why no overlay serves.
-        reason: String,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// What an earlier world left cannot be put in place as it was.
-    #[error("what was written below {} cannot be opened again: {reason}", path.display())]
-    Again {
-        /// The place it was written to.
-        path: PathBuf,
-        /// Why not.
-        reason: String,
-    },
-    /// A control group.
-    #[error("cannot limit the world through {}: {source}", path.display())]
-    Group {
-        /// The file or directory.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// The policy asks for more than this machine gives.
-    #[error(
-        "the policy asks for a world, and this machine gives level `{level}`: {reason}; \
-         `substrate world doctor` tells what to do"
-    )]
-    TooWeak {
-        /// What it gives.
-        level: Level,
-        /// Why no more.
-        reason: String,
-    },
-    /// A setting of the policy cannot be held as it says.
-    #[error("the policy's `{setting}` cannot be held: {} {reason}", path.display())]
-    NotHeld {
-        /// The setting.
-        setting: &'static str,
-        /// The path that it is about.
-        path: PathBuf,
-        /// Why it cannot, and what to do.
-        reason: String,
-    },
-    /// Whoever asked for the command does not want it to begin.
-    #[error("the command was called off before it began")]
-    CalledOff,
-    /// A standard stream would lead out of the world.
-    #[error("descriptor {0} is a directory, which would lead out of the world")]
-    OpenDirectory(i32),
-    /// A standard stream could be sent out of the world with.
-    #[error(
-        "descriptor {0} is a unix datagram socket, by which sockets of the host could be reached"
-    )]
-    OpenDatagrams(i32),
-    /// No such program.
-    #[error("{}: not found", .0.display())]
-    NotFound(PathBuf),
-    /// The command did not start.
-    #[error("cannot start {} in the world ({doing}): {source}", program.display())]
-    Start {
-        /// The program.
-        program: PathBuf,
-        /// How far it came.
-        doing: &'static str,
-        /// Why not further.
-        source: io::Error,
-    },
-    /// The working directory is not there in the world.
-    #[error("{}: {source} in the world; `fs.read`, `fs.hide` or a private /tmp may be why", path.display())]
-    Cwd {
-        /// The directory.
-        path: PathBuf,
-        /// Why it cannot be entered.
-        source: io::Error,
-    },
-    /// Its changes are not complete yet.
-    #[error("the world {0} still runs; its changes are known when it has ended")]
-    Running(WorldId),
-    /// The world is gone.
-    #[error("the world {0} is not there any more")]
-    Gone(WorldId),
-}
-
-fn named(path: &Option<PathBuf>) -> String {
-    path.as_ref()
-        .map_or_else(String::new, |path| format!(" {}", path.display()))
 }

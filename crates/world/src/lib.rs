@@ -3,3 +3,5 @@
 
 pub mod backend;
 pub mod display;
+pub mod error;
+pub mod progress;

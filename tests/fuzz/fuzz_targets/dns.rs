@@ -8,7 +8,7 @@ use substrate_egress::dns;
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(query) = dns::read_query(data) {
-        for answer in [query.answer(&[]), query.fail(3, Some("no")), query.relay(data)] {
+        for answer in [query.answer(&[]), query.fail(dns::Rcode::NXDOMAIN, Some("no")), query.relay(data)] {
             assert!(query.fit_udp(answer).len() <= 65_535);
         }
     }

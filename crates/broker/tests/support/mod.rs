@@ -21,7 +21,11 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        Self::in_directory(&std::env::temp_dir())
+    }
+
+    pub fn in_directory(around: &Path) -> Self {
+        let directory = tempfile::tempdir_in(around).unwrap();
         for name in ["home/policies", "project/.git", "project/sub"] {
             std::fs::create_dir_all(directory.path().join(name)).unwrap();
         }
@@ -92,6 +96,7 @@ pub fn request<'a>(line: &'a str, cwd: &'a Path, origin: Origin) -> Request<'a> 
         variables: &[],
         aliases: &[],
         isolate: false,
+        around: substrate_broker::Around::Nothing,
     }
 }
 

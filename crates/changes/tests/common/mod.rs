@@ -14,8 +14,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use substrate_changes::diff::{self, ChangeKind, Found};
-use substrate_changes::pending::{NewPending, Pending, RootKind};
+use substrate_changes::change::ChangeKind;
+use substrate_changes::diff::{self, Found};
+use substrate_changes::pending::{NewPending, Pending};
+use substrate_changes::root::RootKind;
 
 /// A host directory and a home for results, gone with the value.
 pub struct Rig {
@@ -27,7 +29,7 @@ pub struct Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         // A temporary directory cannot be removed while it holds closed ones.
-        if substrate_sys::at::effective_uid() != 0 {
+        if substrate_sys::identity::effective_user_id() != 0 {
             let mut chmod = Command::new("chmod");
             let _ = chmod.args(["-Rf", "u+rwX"]).arg(self.dir.path()).status();
         }
@@ -236,7 +238,7 @@ pub fn snapshot(dir: &Path) -> BTreeMap<PathBuf, Node> {
 }
 
 fn look_at_all(dir: &Path, opened: &mut Vec<(PathBuf, u32)>) -> BTreeMap<PathBuf, Node> {
-    let root = substrate_sys::at::effective_uid() == 0;
+    let root = substrate_sys::identity::effective_user_id() == 0;
     let mut all = BTreeMap::new();
     let mut inodes: BTreeMap<u64, PathBuf> = BTreeMap::new();
     let mut todo = vec![PathBuf::new()];

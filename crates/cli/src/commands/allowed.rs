@@ -1,12 +1,10 @@
 //! `substrate allowed`: what may run here, under which policy, from which files.
 
+use crate::asker::Asker;
 use serde_json::{Value, json};
-use substrate_broker::{BrokerError, Input, Origin, Request};
-use substrate_executor::session::working_directory;
-use substrate_sys::environment;
+use substrate_broker::{Around, Input, Origin, Request};
 use substrate_text::visible;
 
-use crate::commands::ask;
 use crate::failure::Failure;
 use crate::out;
 
@@ -27,9 +25,9 @@ const PARTS: [(&str, &str); 12] = [
 ];
 
 /// Prints it.
-pub fn run(as_json: bool) -> Result<(), Failure> {
-    let broker = ask::broker(None)?;
-    let cwd = working_directory(&environment::raw()).map_err(BrokerError::Cwd)?;
+pub fn run(asker: &Asker, as_json: bool) -> Result<(), Failure> {
+    let broker = asker.broker(None)?;
+    let cwd = asker.cwd()?;
     // An empty line is judged by whatever governs this directory, and by nothing else.
     let here = broker.evaluate(&Request {
         input: Input::Line(b""),
@@ -39,6 +37,7 @@ pub fn run(as_json: bool) -> Result<(), Failure> {
         variables: &[],
         aliases: &[],
         isolate: false,
+        around: Around::Nothing,
     });
     let details = broker.details();
     let document: Value = serde_json::from_str(&details.document).unwrap_or_default();

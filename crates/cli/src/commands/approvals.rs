@@ -5,30 +5,28 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
 use substrate_broker::approvals::{Approved, DEFAULT_SECONDS, Grant};
-use substrate_broker::{Answer, BrokerError, Input, Lasting, Origin, Request};
-use substrate_executor::session::working_directory;
+use substrate_broker::{Answer, Around, Input, Lasting, Origin, Request};
 use substrate_sys::environment;
 use substrate_text::{unusual, visible};
 
 use crate::args::{ApprovalsCommand, GrantArgs};
-use crate::authority::{self, Needs};
-use crate::commands::ask;
+use crate::ask;
+use crate::asker::{Asker, Needs};
 use crate::commands::when;
 use crate::failure::Failure;
 use crate::out;
-use crate::shell_mode::open_broker;
 
 /// Runs a subcommand of `approvals`.
-pub fn run(command: &ApprovalsCommand) -> Result<(), Failure> {
+pub fn run(asker: &Asker, command: &ApprovalsCommand) -> Result<(), Failure> {
     match command {
-        ApprovalsCommand::List { json } => list(*json),
-        ApprovalsCommand::Revoke { ids, all } => revoke(ids, *all),
-        ApprovalsCommand::Grant(args) => grant(args),
+        ApprovalsCommand::List { json } => list(asker, *json),
+        ApprovalsCommand::Revoke { ids, all } => revoke(asker, ids, *all),
+        ApprovalsCommand::Grant(args) => grant(asker, args),
     }
 }
 
-fn list(as_json: bool) -> Result<(), Failure> {
-    let broker = ask::broker(None)?;
+fn list(asker: &Asker, as_json: bool) -> Result<(), Failure> {
+    let broker = asker.broker(None)?;
     let grants = broker.approvals().list()?;
     if as_json {
         let rows: Vec<Value> = grants.iter().map(row).collect();
@@ -54,6 +52,7 @@ fn row(grant: &Grant) -> Value {
         "kind": kind,
         "pattern": grant.what.text(),
         "directory": grant.directory.display().to_string(),
+        "environment": environment_of(grant),
         "policy": grant.policy_id,
         "policy_sha256": grant.policy_sha256,
         "given": substrate_text::time::to_the_minute(grant.given),
@@ -72,8 +71,13 @@ fn line(grant: &Grant) -> String {
         Approved::Command(_) => "",
         Approved::Line(_) => " (this line only)",
     };
+    let environment = environment_of(grant).join(" ");
+    let with = match environment.is_empty() {
+        true => String::new(),
+        false => format!(" with {environment}"),
+    };
     format!(
-        "{}  {}{exactly}  in {}  policy {}  {until}",
+        "{}  {}{exactly}{with}  in {}  policy {}  {until}",
         grant.id,
         visible(grant.what.text().as_bytes()),
         visible(grant.directory.as_os_str().as_bytes()),
@@ -81,9 +85,15 @@ fn line(grant: &Grant) -> String {
     )
 }
 
-fn revoke(ids: &[String], all: bool) -> Result<(), Failure> {
-    authority::require(Needs::Person)?;
-    let broker = ask::broker(None)?;
+fn environment_of(grant: &Grant) -> Vec<String> {
+    let variables = grant.environment.variables();
+    let text = |(name, value): (&[u8], &[u8])| format!("{}={}", visible(name), visible(value));
+    variables.map(text).collect()
+}
+
+fn revoke(asker: &Asker, ids: &[String], all: bool) -> Result<(), Failure> {
+    asker.require(Needs::Person)?;
+    let broker = asker.broker(None)?;
     if all {
         broker.approvals().clear()?;
         return Ok(out::print("all approvals are revoked\n")?);
@@ -101,16 +111,16 @@ fn revoke(ids: &[String], all: bool) -> Result<(), Failure> {
     Ok(out::print(&text)?)
 }
 
-fn grant(args: &GrantArgs) -> Result<(), Failure> {
-    authority::require(Needs::Person)?;
+fn grant(asker: &Asker, args: &GrantArgs) -> Result<(), Failure> {
+    asker.require(Needs::Person)?;
     let seconds = match &args.expires {
         None => Some(DEFAULT_SECONDS),
         Some(text) => when::seconds(text).map_err(Failure::Usage)?,
     };
     let env = environment::raw();
-    let here = working_directory(&env).map_err(BrokerError::Cwd)?;
+    let here = asker.cwd()?;
     let cwd = args.cwd.as_ref().map_or(here.clone(), |cwd| here.join(cwd));
-    let broker = open_broker(args.policy.clone(), args.require_approval, &env, &cwd)?;
+    let broker = asker.broker_at(args.policy.clone(), args.require_approval, &cwd)?;
     let search_path = environment::get(&env, "PATH")
         .map(OsStr::from_bytes)
         .unwrap_or_default();
@@ -122,6 +132,7 @@ fn grant(args: &GrantArgs) -> Result<(), Failure> {
         variables: &[],
         aliases: &[],
         isolate: false,
+        around: Around::Nothing,
     };
     let evaluation = broker.evaluate(&request);
     let question = match (&evaluation.answer, &evaluation.question) {

@@ -1,20 +1,19 @@
 //! `substrate doctor`: what is and is not enforced on this machine.
 
+use crate::asker::Asker;
+use crate::clients;
 use std::path::Path;
 
 use serde_json::{Value, json};
 use substrate_broker::choice::FLOOR;
-use substrate_broker::{BrokerError, Caller, person, project};
-use substrate_executor::session::working_directory;
+use substrate_broker::{Broker, Caller, person, project};
 use substrate_executor::shell_path::shell_path;
-use substrate_linux::{netprobe, probe};
-use substrate_sys::environment;
+use substrate_linux::{netprobe, probe, trial};
 use substrate_trace::Level;
 
-use crate::commands::{ask, shim};
+use crate::commands::shim;
 use crate::failure::Failure;
 use crate::out;
-use crate::shell_mode::open_broker;
 
 /// One line of the report.
 pub struct Check {
@@ -38,8 +37,8 @@ pub enum State {
 }
 
 /// Prints the report; fails when something is not usable.
-pub fn run(as_json: bool) -> Result<(), Failure> {
-    let checks = checks()?;
+pub fn run(asker: &Asker, as_json: bool) -> Result<(), Failure> {
+    let checks = checks(asker)?;
     if as_json {
         let rows: Vec<Value> = checks
             .iter()
@@ -73,13 +72,12 @@ fn word(state: State) -> &'static str {
     }
 }
 
-fn checks() -> Result<Vec<Check>, Failure> {
-    let env = environment::raw();
-    let cwd = working_directory(&env).map_err(BrokerError::Cwd)?;
+fn checks(asker: &Asker) -> Result<Vec<Check>, Failure> {
+    let cwd = asker.cwd()?;
     let mut checks = Vec::new();
     let mut add = |what, state, found: String| checks.push(Check { what, state, found });
 
-    match open_broker(None, false, &env, &cwd) {
+    match asker.broker(None) {
         Ok(broker) => {
             let info = broker.info().clone();
             let warnings = broker.take_warnings();
@@ -115,6 +113,9 @@ fn checks() -> Result<Vec<Check>, Failure> {
                 ),
                 Err(error) => add("trace", State::Bad, error.to_string()),
             }
+            if let Some((state, found)) = package_clients(asker, &broker) {
+                add("package clients", state, found);
+            }
             match project::find(&cwd, &cwd, &home.user) {
                 Some(project) => add("project", State::Good, project.display().to_string()),
                 None => add(
@@ -126,12 +127,12 @@ fn checks() -> Result<Vec<Check>, Failure> {
         }
         Err(failure) => add("policy", State::Bad, failure.to_string()),
     }
-    let (state, found) = worlds();
+    let (state, found) = worlds(asker);
     add("worlds", state, found);
     if Path::new(FLOOR).exists() {
         add("floor", State::Good, format!("{FLOOR} holds for everyone"));
     }
-    if let Some(problems) = shim::problems() {
+    if let Some(problems) = shim::problems(asker) {
         match problems.first() {
             Some(_) => add("shims", State::Limited, problems.join("; ")),
             None => add("shims", State::Good, "first on PATH".to_owned()),
@@ -177,14 +178,48 @@ fn checks() -> Result<Vec<Check>, Failure> {
     Ok(checks)
 }
 
+/// Asks the package clients anew whose hosts the policy names, and says which of its sets stand for none.
+/// What a session encloses asks nobody.
+fn package_clients(asker: &Asker, broker: &Broker) -> Option<(State, String)> {
+    let policy = broker.policy();
+    let names_sets = policy
+        .effects()
+        .is_ok_and(|effects| effects.net.allowed.iter().any(|entry| entry.rule.is_none()));
+    if !names_sets {
+        return None;
+    }
+    let asked = match asker.enclosure() {
+        None => clients::learn(broker.home())
+            .err()
+            .map(|error| error.to_string()),
+        Some(_) => None,
+    };
+    let renewed = asker.broker(None).ok();
+    let empty = clients::empty_sets(renewed.as_ref().unwrap_or(broker));
+    Some(match (asked, empty.as_slice()) {
+        (Some(problem), _) => (State::Limited, problem),
+        (None, []) => (
+            State::Good,
+            "every set of hosts that the policy names is known".to_owned(),
+        ),
+        (None, empty) => {
+            let empty = empty.join(", ");
+            (
+                State::Limited,
+                format!("{empty}: no such client here, or it names no host"),
+            )
+        }
+    })
+}
+
 /// What worlds are worth here, tried where their results would be kept.
-fn worlds() -> (State, String) {
-    let scratch = ask::home().ok().and_then(|home| {
+fn worlds(asker: &Asker) -> (State, String) {
+    let scratch = asker.home().ok().and_then(|home| {
         let scratch = home.path.join("worlds");
         home.ensure(&scratch).ok().map(|()| scratch)
     });
     let report = probe::probe(&scratch.unwrap_or_else(std::env::temp_dir));
-    let missing: Vec<&probe::Row> = report.rows.iter().filter(|row| !row.works).collect();
+    let missing: Vec<&trial::Row> = report.rows.iter().filter(|row| !row.works).collect();
     let Some(first) = missing.first() else {
         let held = "enforcing sessions and isolated commands are held by the kernel";
         return (State::Good, format!("level {}: {held}", report.level));

@@ -1,32 +1,33 @@
 //! `substrate policy explain`: what would become of a line. The JSON is a contract that other
 //! programs build on; `docs/policy.md` describes it.
 
+use crate::asker::Asker;
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io::{BufRead, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use substrate_broker::{Broker, BrokerError, Explanation, Input, Moment, Origin, Request};
+use substrate_broker::{Around, Broker, Explanation, Input, Moment, Origin, Request};
 use substrate_command::{Effect, Invocation, Object};
-use substrate_executor::session::working_directory;
 use substrate_policy::{Judgement, Reason};
 use substrate_sys::environment;
 use substrate_text::visible;
+use substrate_text::wire::Bytes;
 use substrate_trace::{RuleRef, Verdict};
 
 use crate::args::ExplainArgs;
 use crate::failure::Failure;
 use crate::out;
-use crate::shell_mode::open_broker;
 
 /// Explains one line, or every line of standard input.
-pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
+pub fn run(asker: &Asker, args: &ExplainArgs) -> Result<(), Failure> {
     let env = environment::raw();
-    let here = working_directory(&env).map_err(BrokerError::Cwd)?;
+    let here = asker.cwd()?;
     let cwd = args.cwd.as_ref().map_or(here.clone(), |cwd| here.join(cwd));
-    let broker = open_broker(args.policy.clone(), false, &env, &cwd)?;
+    let broker = asker.broker_at(args.policy.clone(), false, &cwd)?;
     let path = environment::get(&env, "PATH")
         .map(OsStr::from_bytes)
         .unwrap_or_default();
@@ -40,7 +41,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         write_answer(&Map::new(), &explanation, &mut text)?;
         out::print(&String::from_utf8_lossy(&text))?;
     } else {
-        out::print(&tree(&explanation, out::colours()))?;
+        out::print(&tree(&explanation, asker.colours()))?;
     }
     Ok(())
 }
@@ -61,6 +62,7 @@ pub fn explain(
         variables: &[],
         aliases: &[],
         isolate: false,
+        around: Around::Nothing,
     };
     broker.explain(&request, moment)
 }
@@ -135,13 +137,8 @@ fn write_problem(
     Ok(())
 }
 
-/// Bytes in JSON: a string or `{"b64": …}`.
 fn bytes(value: &Value) -> Option<Vec<u8>> {
-    match value {
-        Value::String(text) => Some(text.clone().into_bytes()),
-        Value::Object(object) => substrate_text::base64::decode(object.get("b64")?.as_str()?),
-        _ => None,
-    }
+    Bytes::deserialize(value).ok().map(|bytes| bytes.0)
 }
 
 /// A field of the contract, and how it is written.
@@ -249,7 +246,7 @@ fn write_list<T>(
 fn write_bytes(bytes: &[u8], to: &mut Vec<u8>) -> std::io::Result<()> {
     match std::str::from_utf8(bytes) {
         Ok(text) => write(text, to),
-        Err(_) => write(&json!({"b64": substrate_text::base64::encode(bytes)}), to),
+        Err(_) => write(&Bytes(bytes.to_vec()), to),
     }
 }
 

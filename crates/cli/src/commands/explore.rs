@@ -1,34 +1,38 @@
 //! `substrate world explore`: a shell inside what an isolated command left.
 
+use crate::asker::Asker;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use substrate_broker::BrokerError;
 use substrate_executor::front::Kind;
 use substrate_executor::isolation::Isolation;
 use substrate_executor::oneshot::{self, Job};
-use substrate_executor::session::working_directory;
 use substrate_executor::shell_path::shell_path;
 use substrate_runtime::supervise::Ending;
 use substrate_shell::notice::Notices;
 use substrate_sys::environment;
 use substrate_text::visible;
 
-use crate::commands::{ask, world};
+use crate::commands::results;
 use crate::failure::Failure;
-use crate::shell_mode::{begin, open_broker};
+use crate::worlds::begin;
 
 /// Runs the shell, or the program.
-pub fn run(result: &str, argv: &[OsString]) -> Ending {
+pub fn run(asker: &Asker, result: &str, argv: &[OsString]) -> Ending {
     let notices = Notices::new(&environment::raw());
-    start(result, argv, notices).unwrap_or_else(|failure| {
+    start(asker, result, argv, notices).unwrap_or_else(|failure| {
         notices.say(Kind::Failed, &failure.to_string());
         Ending::Exit(failure.run_code())
     })
 }
 
-fn start(result: &str, argv: &[OsString], notices: Notices) -> Result<Ending, Failure> {
-    let mut pending = world::find(&ask::home()?, result)?;
+fn start(
+    asker: &Asker,
+    result: &str,
+    argv: &[OsString],
+    notices: Notices,
+) -> Result<Ending, Failure> {
+    let mut pending = results::find(&asker.home()?, result)?;
     let missing = |error: &dyn std::fmt::Display| Failure::Missing(error.to_string());
     let argv = if argv.is_empty() {
         let shell = shell_path().ok_or_else(|| missing(&"neither bash nor sh was found"))?;
@@ -38,12 +42,10 @@ fn start(result: &str, argv: &[OsString], notices: Notices) -> Result<Ending, Fa
     };
     let mut env = environment::raw();
     // Where the command ran is where its results are; it may be gone by now.
-    let cwd = pending.meta().cwd.clone();
-    if std::env::set_current_dir(&cwd).is_ok() {
-        environment::set(&mut env, "PWD", cwd.as_os_str().as_bytes());
-    }
-    let cwd = working_directory(&env).map_err(BrokerError::Cwd)?;
-    let broker = open_broker(None, false, &env, &cwd)?;
+    let cwd = Some(pending.meta().cwd.clone()).filter(|cwd| cwd.is_dir());
+    let cwd = cwd.map_or_else(|| asker.cwd(), Ok)?;
+    environment::set(&mut env, "PWD", cwd.as_os_str().as_bytes());
+    let broker = asker.broker_at(None, false, &cwd)?;
     let session = begin(broker, env, notices);
     let lock = pending.explore().map_err(|error| missing(&error))?;
     let cmd = visible(pending.meta().cmd.as_bytes());

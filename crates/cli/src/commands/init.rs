@@ -9,8 +9,10 @@ use substrate_policy::compile;
 use substrate_trace::Mode;
 
 use crate::args::{InitArgs, Preset, ShimCommand};
-use crate::authority::{self, Needs};
-use crate::commands::{ask, clients, login_shell, policy_change, shim};
+use crate::ask;
+use crate::asker::{Asker, Needs};
+use crate::clients;
+use crate::commands::{login_shell, policy_change, shim};
 use crate::failure::Failure;
 use crate::out;
 
@@ -26,15 +28,15 @@ enum Step {
 }
 
 /// Sets Substrate up.
-pub fn run(args: &InitArgs) -> Result<(), Failure> {
+pub fn run(asker: &Asker, args: &InitArgs) -> Result<(), Failure> {
     if !args.dry_run {
-        authority::require(Needs::Outside { yes: args.yes })?;
+        asker.require(Needs::Outside { yes: args.yes })?;
     }
     // Opening a policy keeps its compiled form, which a dry run must not.
     let home = if args.dry_run {
-        ask::home()?
+        asker.home()?
     } else {
-        ask::broker(Some("default".into()))?.home().clone()
+        asker.broker(Some("default".into()))?.home().clone()
     };
     let asks = !args.yes && !args.dry_run;
     let login_shell_alone = args.login_shell
@@ -43,6 +45,7 @@ pub fn run(args: &InitArgs) -> Result<(), Failure> {
         // The policy in use is not touched by somebody who only wants this.
         return match wanted_login_shell(args, asks)? {
             Some(plan) => Ok(out::print(&carry_out(
+                asker,
                 &home,
                 &Step::LoginShell(plan),
                 args.dry_run,
@@ -106,7 +109,7 @@ pub fn run(args: &InitArgs) -> Result<(), Failure> {
     steps.extend(shims.map(Step::Shims));
     steps.extend(login_shell.map(Step::LoginShell));
     for step in &steps {
-        out::print(&carry_out(&home, step, args.dry_run)?)?;
+        out::print(&carry_out(asker, &home, step, args.dry_run)?)?;
     }
     for (set, hosts) in &found {
         out::print(&format!("  @{set}: {}\n", hosts.join(", ")))?;
@@ -167,7 +170,7 @@ fn own_policy(preset: &str, mode: Mode) -> String {
     )
 }
 
-fn carry_out(home: &Home, step: &Step, dry: bool) -> Result<String, Failure> {
+fn carry_out(asker: &Asker, home: &Home, step: &Step, dry: bool) -> Result<String, Failure> {
     let would = if dry { "would " } else { "" };
     Ok(match step {
         Step::Write(path, text) => {
@@ -190,10 +193,13 @@ fn carry_out(home: &Home, step: &Step, dry: bool) -> Result<String, Failure> {
         Step::Use(id) => policy_change::put_to_use(home, id)?,
         Step::Shims(_) if dry => format!("would install shims in {}\n", home.shims().display()),
         Step::Shims(preset) => {
-            shim::run(ShimCommand::Install {
-                tools: Vec::new(),
-                preset: Some(*preset),
-            })?;
+            shim::run(
+                asker,
+                ShimCommand::Install {
+                    tools: Vec::new(),
+                    preset: Some(*preset),
+                },
+            )?;
             String::new()
         }
         Step::LoginShell(plan) if dry => {

@@ -23,10 +23,10 @@ use substrate_policy::terms::HostRule;
 use substrate_trace::Verdict;
 
 use crate::args::LearnArgs;
-use crate::authority::{self, Needs};
+use crate::asker::{Asker, Needs};
 use crate::commands::trace::look::clean;
 use crate::commands::whatif::reader;
-use crate::commands::{ask, past, policy_change, trace};
+use crate::commands::{past, policy_change, trace};
 use crate::failure::Failure;
 use crate::out;
 
@@ -50,18 +50,18 @@ struct Stays {
 }
 
 /// Proposes, and writes the policy when asked to.
-pub fn run(mut args: LearnArgs) -> Result<(), Failure> {
+pub fn run(asker: &Asker, mut args: LearnArgs) -> Result<(), Failure> {
     if args.save {
-        authority::require(Needs::Outside { yes: args.yes })?;
+        asker.require(Needs::Outside { yes: args.yes })?;
     }
-    let (home, reader) = reader()?;
-    let filter = trace::filter(&reader, std::mem::take(&mut args.wanted), None)?;
+    let (home, reader) = reader(asker)?;
+    let filter = trace::filter(asker, &reader, std::mem::take(&mut args.wanted), None)?;
     let history = past::read(&reader, filter)?;
     let base = match &args.policy {
         Some(name) => name.clone(),
         None => choice::active(&home),
     };
-    let broker = ask::broker(Some(base.clone().into()))?;
+    let broker = asker.broker(Some(base.clone().into()))?;
     let (mut proposal, stays, refused) = propose(&history.commands, &broker);
     generalise(&mut proposal, &broker.policy());
     let (id, path) = (
@@ -76,7 +76,7 @@ pub fn run(mut args: LearnArgs) -> Result<(), Failure> {
     let text = document(&id, &base, &proposal);
     let passing = match proposal.is_empty() {
         true => 0,
-        false => passing(&home, &text, &history.commands, &broker)?,
+        false => passing(asker, &home, &text, &history.commands, &broker)?,
     };
     if args.json {
         out::print(&format!(
@@ -347,6 +347,7 @@ fn document(id: &str, base: &str, proposal: &Proposal) -> String {
 
 /// How many of the commands that were refused pass under the proposal, by trying it.
 fn passing(
+    asker: &Asker,
     home: &Home,
     text: &str,
     commands: &[past::Past],
@@ -360,7 +361,7 @@ fn passing(
             what: format!("cannot write {}", draft.display()),
             error,
         })
-        .and_then(|()| ask::broker(Some(OsString::from(&draft))));
+        .and_then(|()| asker.broker(Some(OsString::from(&draft))));
     let _ = fs::remove_file(&draft);
     let _ = fs::remove_file(Choice::File(draft).cache_file(home));
     let broker = result?;

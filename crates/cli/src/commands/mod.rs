@@ -2,8 +2,6 @@
 
 mod allowed;
 mod approvals;
-pub mod ask;
-mod clients;
 mod complete;
 mod doctor;
 mod explain;
@@ -14,9 +12,11 @@ mod login_shell;
 mod past;
 mod policy;
 mod policy_change;
+mod policy_text;
 mod profile;
 mod prompt;
 pub mod replay;
+mod results;
 mod run;
 pub mod shim;
 pub mod shim_exec;
@@ -32,7 +32,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use clap::{CommandFactory, Parser};
-use substrate_command::analyse::{Context, analyse};
+use substrate_command::{Context, analyse};
 use substrate_executor::front::Kind;
 use substrate_executor::session::Session;
 use substrate_runtime::supervise::Ending;
@@ -40,18 +40,18 @@ use substrate_shell::notice::Notices;
 use substrate_shell::prompt_gate::OwnCommands;
 use substrate_sys::{environment, process_group};
 
-use crate::args::{Cli, Command, PolicyCommand, RunArgs, is_subcommand};
-use crate::authority;
+use crate::args::{Cli, Command, PolicyCommand, RunArgs, SHIM_EXEC, is_subcommand};
+use crate::asker::Asker;
 use crate::failure::Failure;
 use crate::out;
 
 /// Runs a subcommand.
-pub fn run(arguments: &[OsString]) -> Ending {
-    if arguments.get(1).is_some_and(|name| name == shim_exec::NAME) {
+pub fn run(arguments: &[OsString], asker: &Asker) -> Ending {
+    if arguments.get(1).is_some_and(|name| name == SHIM_EXEC) {
         return shim_exec::run(arguments);
     }
     if let Some(args) = RunArgs::alone(arguments) {
-        return run::run(args);
+        return run::run(asker, args);
     }
     let notices = Notices::new(&environment::raw());
     let cli = match Cli::try_parse_from(arguments) {
@@ -63,34 +63,34 @@ pub fn run(arguments: &[OsString]) -> Ending {
         }
     };
     let result = match cli.command {
-        Command::Run(args) => return run::run(args),
-        Command::Replay(args) => return replay::run(args),
-        Command::Policy(PolicyCommand::Explain(args)) => explain::run(&args),
+        Command::Run(args) => return run::run(asker, args),
+        Command::Replay(args) => return replay::run(asker, args),
+        Command::Policy(PolicyCommand::Explain(args)) => explain::run(asker, &args),
         Command::Policy(PolicyCommand::Test { file, policy, json }) => {
-            verdicts::run(&file, policy, json)
+            verdicts::run(asker, &file, policy, json)
         }
         Command::Policy(PolicyCommand::Whatif {
             policy,
             wanted,
             json,
-        }) => whatif::run(policy, wanted, json),
-        Command::Policy(PolicyCommand::Learn(args)) => learn::run(args),
-        Command::Policy(command) => policy::run(command),
-        Command::Trace(args) => trace::run(args),
-        Command::Shim(command) => shim::run(command),
-        Command::World(command) => match world::run(&command) {
+        }) => whatif::run(asker, policy, wanted, json),
+        Command::Policy(PolicyCommand::Learn(args)) => learn::run(asker, args),
+        Command::Policy(command) => policy::run(asker, command),
+        Command::Trace(args) => trace::run(asker, args),
+        Command::Shim(command) => shim::run(asker, command),
+        Command::World(command) => match world::run(asker, &command) {
             Ok(ending) => return ending,
             Err(failure) => Err(failure),
         },
-        Command::Profile(command) => profile::run(&command),
-        Command::Approvals(command) => approvals::run(&command),
-        Command::Allowed { json } => allowed::run(json),
-        Command::Init(args) => init::run(&args),
-        Command::Uninstall(args) => uninstall::run(&args),
-        Command::Doctor { json } => doctor::run(json),
+        Command::Profile(command) => profile::run(asker, &command),
+        Command::Approvals(command) => approvals::run(asker, &command),
+        Command::Allowed { json } => allowed::run(asker, json),
+        Command::Init(args) => init::run(asker, &args),
+        Command::Uninstall(args) => uninstall::run(asker, &args),
+        Command::Doctor { json } => doctor::run(asker, json),
         Command::Completions { shell } => completions(shell),
         Command::Man => man(),
-        Command::Prompt { json } => prompt::run(json),
+        Command::Prompt { json } => prompt::run(asker, json),
     };
     match result {
         Ok(()) => Ending::Exit(0),
@@ -132,21 +132,12 @@ fn typed(
         && is_subcommand(&words)
         && words
             .get(1)
-            .is_some_and(|name| name != "run" && name != shim_exec::NAME);
+            .is_some_and(|name| name != "run" && name != SHIM_EXEC);
     if !own || session.barrier().is_some() {
         return None;
     }
-    // The commands work where the person is, not where the front end was started.
-    let before = std::env::current_dir();
-    let moved = std::env::set_current_dir(cwd);
-    let ending = match moved {
-        Ok(()) => process_group::interruptible(|| authority::as_typed(variables(), || run(&words))),
-        Err(_) => return None,
-    };
-    if let Ok(before) = before {
-        let _ = std::env::set_current_dir(before);
-    }
-    Some(ending)
+    let asker = Asker::at_a_prompt(cwd, variables());
+    Some(process_group::interruptible(|| run(&words, &asker)))
 }
 
 fn report(notices: &Notices, failure: &Failure) -> Ending {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use substrate_broker::{Broker, Evaluation, Input, Origin, Request};
+use substrate_broker::{Around, Broker, Evaluation, Input, Origin, Request};
 use substrate_text::command_line;
 use substrate_trace::read::{Filter, Order, Reader, Span};
 
@@ -54,6 +54,7 @@ impl Past {
             variables: &[],
             aliases: &[],
             isolate: false,
+            around: Around::Nothing,
         })
     }
 }

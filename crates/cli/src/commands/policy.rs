@@ -1,32 +1,31 @@
 //! `substrate policy`: validate, show, list, schema.
 
+use crate::asker::Asker;
+use crate::commands::policy_text::yaml;
 use std::ffi::OsString;
 
 use serde_json::{Value, json};
 use substrate_broker::choice::{self, Choice};
 use substrate_broker::{Broker, BrokerError, cache};
-use substrate_executor::session::working_directory;
 use substrate_policy::{Policy, compile, tools};
-use substrate_sys::environment;
 
 use crate::args::{PolicyCommand, SchemaName};
 use crate::commands::policy_change;
 use crate::failure::Failure;
 use crate::out;
-use crate::shell_mode::open_broker;
 
 /// Runs a subcommand of `policy`.
-pub fn run(command: PolicyCommand) -> Result<(), Failure> {
+pub fn run(asker: &Asker, command: PolicyCommand) -> Result<(), Failure> {
     match command {
-        PolicyCommand::Validate { policies } => validate(policies),
-        PolicyCommand::Show { policy, json } => show(policy, json),
-        PolicyCommand::List { json } => list(json),
+        PolicyCommand::Validate { policies } => validate(asker, policies),
+        PolicyCommand::Show { policy, json } => show(asker, policy, json),
+        PolicyCommand::List { json } => list(asker, json),
         PolicyCommand::Schema { of } => schema(of),
-        PolicyCommand::Init { name, from, yes } => policy_change::init(&name, &from, yes),
-        PolicyCommand::Use { name, yes } => policy_change::choose(&name, yes),
-        PolicyCommand::Diff { one, other } => policy_change::diff(&one, other.as_deref()),
-        PolicyCommand::Edit { name } => policy_change::edit(name.as_deref()),
-        PolicyCommand::Reload => policy_change::reload(),
+        PolicyCommand::Init { name, from, yes } => policy_change::init(asker, &name, &from, yes),
+        PolicyCommand::Use { name, yes } => policy_change::choose(asker, &name, yes),
+        PolicyCommand::Diff { one, other } => policy_change::diff(asker, &one, other.as_deref()),
+        PolicyCommand::Edit { name } => policy_change::edit(asker, name.as_deref()),
+        PolicyCommand::Reload => policy_change::reload(asker),
         PolicyCommand::Explain(_)
         | PolicyCommand::Test { .. }
         | PolicyCommand::Whatif { .. }
@@ -34,21 +33,16 @@ pub fn run(command: PolicyCommand) -> Result<(), Failure> {
     }
 }
 
-fn broker(policy: Option<OsString>) -> Result<Broker, Failure> {
-    let env = environment::raw();
-    let cwd = working_directory(&env).map_err(BrokerError::Cwd)?;
-    open_broker(policy, false, &env, &cwd)
+fn broker(asker: &Asker, policy: Option<OsString>) -> Result<Broker, Failure> {
+    asker.broker(policy)
 }
 
-fn validate(policies: Vec<OsString>) -> Result<(), Failure> {
-    let home = broker(Some("default".into())).map(|broker| broker.home().clone())?;
+fn validate(asker: &Asker, policies: Vec<OsString>) -> Result<(), Failure> {
+    let home = broker(asker, Some("default".into())).map(|broker| broker.home().clone())?;
     let choices: Vec<Choice> = if policies.is_empty() {
         vec![Choice::Active]
     } else {
-        policies
-            .iter()
-            .map(|policy| Choice::parse(policy))
-            .collect()
+        policies.iter().map(|policy| asker.choice(policy)).collect()
     };
     let mut failed = false;
     for choice in choices {
@@ -73,8 +67,8 @@ fn validate(policies: Vec<OsString>) -> Result<(), Failure> {
     if failed { Err(Failure::No) } else { Ok(()) }
 }
 
-fn show(policy: Option<OsString>, as_json: bool) -> Result<(), Failure> {
-    let broker = broker(policy)?;
+fn show(asker: &Asker, policy: Option<OsString>, as_json: bool) -> Result<(), Failure> {
+    let broker = broker(asker, policy)?;
     let details = broker.details();
     let document: Value = serde_json::from_str(&details.document).unwrap_or(Value::Null);
     if as_json {
@@ -98,56 +92,8 @@ fn show(policy: Option<OsString>, as_json: bool) -> Result<(), Failure> {
     Ok(out::print(&text)?)
 }
 
-/// A policy's merged document as block YAML.
-pub fn document_text(document: &str) -> String {
-    let document: Value = serde_json::from_str(document).unwrap_or(Value::Null);
-    let mut text = String::new();
-    yaml(&document, 0, &mut text);
-    text
-}
-
-/// JSON as block YAML; texts are quoted, which is always right.
-fn yaml(value: &Value, depth: usize, text: &mut String) {
-    let indent = "  ".repeat(depth);
-    match value {
-        Value::Object(entries) => {
-            for (key, value) in entries {
-                text.push_str(&format!("{indent}{key}:"));
-                nested(value, depth, text);
-            }
-        }
-        Value::Array(items) => {
-            for item in items {
-                match item {
-                    Value::Object(entries) => {
-                        let inner: Vec<String> = entries
-                            .iter()
-                            .map(|(key, value)| format!("{key}: {value}"))
-                            .collect();
-                        text.push_str(&format!("{indent}- {{{}}}\n", inner.join(", ")));
-                    }
-                    item => text.push_str(&format!("{indent}- {item}\n")),
-                }
-            }
-        }
-        value => text.push_str(&format!("{indent}{value}\n")),
-    }
-}
-
-fn nested(value: &Value, depth: usize, text: &mut String) {
-    match value {
-        Value::Object(entries) if entries.is_empty() => text.push_str(" {}\n"),
-        Value::Array(items) if items.is_empty() => text.push_str(" []\n"),
-        Value::Object(_) | Value::Array(_) => {
-            text.push('\n');
-            yaml(value, depth + 1, text);
-        }
-        value => text.push_str(&format!(" {value}\n")),
-    }
-}
-
-fn list(as_json: bool) -> Result<(), Failure> {
-    let broker = broker(Some("default".into()))?;
+fn list(asker: &Asker, as_json: bool) -> Result<(), Failure> {
+    let broker = broker(asker, Some("default".into()))?;
     let home = broker.home();
     let active = choice::active(home);
     let mut ids: Vec<String> = compile::shipped_ids().map(str::to_owned).collect();

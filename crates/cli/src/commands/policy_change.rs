@@ -12,16 +12,16 @@ use substrate_broker::choice::is_id;
 use substrate_broker::{BrokerError, Choice, Home, cache};
 use substrate_policy::{Policy, compile};
 
-use crate::authority::{self, Needs};
-use crate::commands::ask;
-use crate::commands::policy::document_text;
+use crate::ask;
+use crate::asker::{Asker, Needs};
+use crate::commands::policy_text::document_text;
 use crate::failure::Failure;
 use crate::out;
 
 /// Writes a new policy that extends another one.
-pub fn init(id: &str, from: &str, yes: bool) -> Result<(), Failure> {
-    authority::require(Needs::Outside { yes })?;
-    let home = ask::broker(Some("default".into()))?.home().clone();
+pub fn init(asker: &Asker, id: &str, from: &str, yes: bool) -> Result<(), Failure> {
+    asker.require(Needs::Outside { yes })?;
+    let home = asker.broker(Some("default".into()))?.home().clone();
     check_id(id)?;
     if id == from {
         return Err(Failure::Usage(format!(
@@ -47,9 +47,9 @@ pub fn init(id: &str, from: &str, yes: bool) -> Result<(), Failure> {
 }
 
 /// Makes a policy the one in use.
-pub fn choose(id: &str, yes: bool) -> Result<(), Failure> {
-    authority::require(Needs::Outside { yes })?;
-    let home = ask::broker(Some("default".into()))?.home().clone();
+pub fn choose(asker: &Asker, id: &str, yes: bool) -> Result<(), Failure> {
+    asker.require(Needs::Outside { yes })?;
+    let home = asker.broker(Some("default".into()))?.home().clone();
     let text = put_to_use(&home, id)?;
     Ok(out::print(&text)?)
 }
@@ -68,8 +68,8 @@ pub fn put_to_use(home: &Home, id: &str) -> Result<String, Failure> {
 }
 
 /// Shows what differs between two policies, with everything resolved.
-pub fn diff(one: &OsStr, other: Option<&OsStr>) -> Result<(), Failure> {
-    let home = ask::broker(Some("default".into()))?.home().clone();
+pub fn diff(asker: &Asker, one: &OsStr, other: Option<&OsStr>) -> Result<(), Failure> {
+    let home = asker.broker(Some("default".into()))?.home().clone();
     let text = |choice: &Choice| -> Result<(String, String), Failure> {
         let bytes = cache::make(choice, &home)?;
         let policy = Policy::open(std::sync::Arc::new(bytes)).map_err(BrokerError::Compiled)?;
@@ -78,8 +78,8 @@ pub fn diff(one: &OsStr, other: Option<&OsStr>) -> Result<(), Failure> {
         Ok((name, document_text(&details.document)))
     };
     let (old_choice, new_choice) = match other {
-        Some(other) => (Choice::parse(one), Choice::parse(other)),
-        None => (Choice::Active, Choice::parse(one)),
+        Some(other) => (asker.choice(one), asker.choice(other)),
+        None => (Choice::Active, asker.choice(one)),
     };
     let ((old_name, old), (new_name, new)) = (text(&old_choice)?, text(&new_choice)?);
     if old == new {
@@ -93,9 +93,9 @@ pub fn diff(one: &OsStr, other: Option<&OsStr>) -> Result<(), Failure> {
 }
 
 /// Opens a policy in an editor; it takes effect when it is saved without mistakes.
-pub fn edit(id: Option<&str>) -> Result<(), Failure> {
-    authority::require(Needs::Person)?;
-    let home = ask::broker(Some("default".into()))?.home().clone();
+pub fn edit(asker: &Asker, id: Option<&str>) -> Result<(), Failure> {
+    asker.require(Needs::Person)?;
+    let home = asker.broker(Some("default".into()))?.home().clone();
     let id = match id {
         Some(id) => id.to_owned(),
         None => substrate_broker::choice::active(&home),
@@ -117,12 +117,13 @@ pub fn edit(id: Option<&str>) -> Result<(), Failure> {
     let draft = home
         .policies()
         .join(format!(".{id}.draft.{}", std::process::id()));
-    let result = edit_draft(&home, &id, &before, &draft, &path);
+    let result = edit_draft(asker, &home, &id, &before, &draft, &path);
     let _ = fs::remove_file(&draft);
     result
 }
 
 fn edit_draft(
+    asker: &Asker,
     home: &Home,
     id: &str,
     before: &str,
@@ -131,7 +132,7 @@ fn edit_draft(
 ) -> Result<(), Failure> {
     write_new(draft, before.as_bytes()).map_err(|error| failed("write", draft, error))?;
     loop {
-        open_editor(draft)?;
+        open_editor(asker, draft)?;
         let text = fs::read_to_string(draft).map_err(|error| failed("read", draft, error))?;
         if text == before {
             return Ok(out::print("nothing was changed\n")?);
@@ -167,8 +168,8 @@ fn edit_draft(
     }
 }
 
-fn open_editor(path: &Path) -> Result<(), Failure> {
-    let set = |name: &str| authority::variable(name).filter(|value| !value.is_empty());
+fn open_editor(asker: &Asker, path: &Path) -> Result<(), Failure> {
+    let set = |name: &str| asker.variable(name).filter(|value| !value.is_empty());
     let editor = set("VISUAL")
         .or_else(|| set("EDITOR"))
         .unwrap_or_else(|| OsString::from("vi"));
@@ -178,7 +179,8 @@ fn open_editor(path: &Path) -> Result<(), Failure> {
         .arg("exec $0 \"$1\"")
         .arg(&editor)
         .arg(path)
-        .envs(authority::shell_variables())
+        .envs(asker.shell_variables())
+        .current_dir(asker.cwd()?)
         .status();
     match status {
         Ok(status) if status.success() => Ok(()),
@@ -191,8 +193,8 @@ fn open_editor(path: &Path) -> Result<(), Failure> {
 }
 
 /// Reads the policy in use anew and says what is in force.
-pub fn reload() -> Result<(), Failure> {
-    let broker = ask::broker(None)?;
+pub fn reload(asker: &Asker) -> Result<(), Failure> {
+    let broker = asker.broker(None)?;
     let home = broker.home();
     match cache::make(&Choice::Active, home) {
         Ok(_) => {

@@ -8,31 +8,31 @@ use substrate_broker::profile::{self, Profile};
 use substrate_broker::state_file::now;
 use substrate_broker::trust::{Standing, Trusted};
 use substrate_broker::{Broker, BrokerError, Choice, cache};
-use substrate_executor::session::working_directory;
 use substrate_policy::Policy;
-use substrate_sys::environment;
 use substrate_text::visible;
 
 use crate::args::ProfileCommand;
-use crate::authority::{self, Needs};
-use crate::commands::ask;
+use crate::ask;
+use crate::asker::{Asker, Needs};
 use crate::failure::Failure;
 use crate::out;
 
 /// Runs a subcommand of `profile`.
-pub fn run(command: &ProfileCommand) -> Result<(), Failure> {
+pub fn run(asker: &Asker, command: &ProfileCommand) -> Result<(), Failure> {
     match command {
-        ProfileCommand::Show { directory, json } => show(directory.as_deref(), *json),
-        ProfileCommand::List { json } => list(*json),
-        ProfileCommand::Trust { directory, session } => trust(directory.as_deref(), *session),
-        ProfileCommand::Revoke { directory, all } => revoke(directory.as_deref(), *all),
+        ProfileCommand::Show { directory, json } => show(asker, directory.as_deref(), *json),
+        ProfileCommand::List { json } => list(asker, *json),
+        ProfileCommand::Trust { directory, session } => {
+            trust(asker, directory.as_deref(), *session)
+        }
+        ProfileCommand::Revoke { directory, all } => revoke(asker, directory.as_deref(), *all),
     }
 }
 
 /// The directory that is meant: given, or the one that we are in; with links resolved, as judgements
 /// look it up.
-fn directory(given: Option<&Path>) -> Result<PathBuf, Failure> {
-    let here = working_directory(&environment::raw()).map_err(BrokerError::Cwd)?;
+fn directory(asker: &Asker, given: Option<&Path>) -> Result<PathBuf, Failure> {
+    let here = asker.cwd()?;
     let path = given.map_or(here.clone(), |given| here.join(given));
     let path = if path.file_name() == Some(profile::NAME.as_ref()) {
         path.parent().unwrap_or(&path).to_owned()
@@ -48,9 +48,9 @@ fn policy_of(broker: &Broker, name: &str) -> Result<Policy, Failure> {
     Ok(loaded.policy)
 }
 
-fn show(given: Option<&Path>, as_json: bool) -> Result<(), Failure> {
-    let broker = ask::broker(None)?;
-    let directory = directory(given)?;
+fn show(asker: &Asker, given: Option<&Path>, as_json: bool) -> Result<(), Failure> {
+    let broker = asker.broker(None)?;
+    let directory = directory(asker, given)?;
     let Some(found) = profile::find(&directory) else {
         let active = broker.info();
         if as_json {
@@ -114,8 +114,8 @@ fn show(given: Option<&Path>, as_json: bool) -> Result<(), Failure> {
     Ok(out::print(&text)?)
 }
 
-fn list(as_json: bool) -> Result<(), Failure> {
-    let trusted = ask::broker(None)?.trust().list()?;
+fn list(asker: &Asker, as_json: bool) -> Result<(), Failure> {
+    let trusted = asker.broker(None)?.trust().list()?;
     if as_json {
         let rows: Vec<Value> = trusted
             .iter()
@@ -150,10 +150,10 @@ fn list(as_json: bool) -> Result<(), Failure> {
     Ok(out::print(&text)?)
 }
 
-fn trust(given: Option<&Path>, session: bool) -> Result<(), Failure> {
-    authority::require(Needs::Person)?;
-    let broker = ask::broker(None)?;
-    let directory = directory(given)?;
+fn trust(asker: &Asker, given: Option<&Path>, session: bool) -> Result<(), Failure> {
+    asker.require(Needs::Person)?;
+    let broker = asker.broker(None)?;
+    let directory = directory(asker, given)?;
     let (path, content, name) = match profile::find(&directory) {
         Some(Profile::Named {
             path,
@@ -208,14 +208,14 @@ fn trust(given: Option<&Path>, session: bool) -> Result<(), Failure> {
     Ok(out::print(&format!("trusted {}\n", path.display()))?)
 }
 
-fn revoke(given: Option<&Path>, all: bool) -> Result<(), Failure> {
-    authority::require(Needs::Person)?;
-    let broker = ask::broker(None)?;
+fn revoke(asker: &Asker, given: Option<&Path>, all: bool) -> Result<(), Failure> {
+    asker.require(Needs::Person)?;
+    let broker = asker.broker(None)?;
     if all {
         broker.trust().clear()?;
         return Ok(out::print("no profile is trusted any more\n")?);
     }
-    let directory = directory(given)?;
+    let directory = directory(asker, given)?;
     let path = profile::find(&directory).map_or_else(
         || directory.join(profile::NAME),
         |profile| profile.path().to_owned(),

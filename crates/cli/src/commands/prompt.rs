@@ -1,19 +1,17 @@
 //! `substrate prompt`: the policy in force here, short enough for a prompt.
 
+use crate::asker::Asker;
 use serde_json::json;
-use substrate_broker::{BrokerError, Input, Origin, Request};
-use substrate_executor::session::working_directory;
-use substrate_sys::environment;
+use substrate_broker::{Around, Input, Origin, Request};
 use substrate_text::visible;
 
-use crate::commands::ask;
 use crate::failure::Failure;
 use crate::out;
 
 /// Prints `policy:mode`, without colours, which are the prompt's own business.
-pub fn run(as_json: bool) -> Result<(), Failure> {
-    let broker = ask::broker(None)?;
-    let cwd = working_directory(&environment::raw()).map_err(BrokerError::Cwd)?;
+pub fn run(asker: &Asker, as_json: bool) -> Result<(), Failure> {
+    let broker = asker.broker(None)?;
+    let cwd = asker.cwd()?;
     // An empty line is judged by whatever governs this directory.
     let here = broker.evaluate(&Request {
         input: Input::Line(b""),
@@ -23,6 +21,7 @@ pub fn run(as_json: bool) -> Result<(), Failure> {
         variables: &[],
         aliases: &[],
         isolate: false,
+        around: Around::Nothing,
     });
     let (policy, mode) = (&here.policy.id, here.policy.mode.as_str());
     let text = if as_json {

@@ -1,5 +1,6 @@
 //! `substrate run -- ARGV`: one program, no shell.
 
+use crate::asker::Asker;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -15,20 +16,20 @@ use substrate_sys::environment;
 
 use crate::args::RunArgs;
 use crate::failure::Failure;
-use crate::shell_mode::{begin, open_broker};
+use crate::worlds::begin;
 
 /// Runs the program.
-pub fn run(args: RunArgs) -> Ending {
+pub fn run(asker: &Asker, args: RunArgs) -> Ending {
     let notices = Notices::new(&environment::raw());
-    start(args, notices).unwrap_or_else(|failure| {
+    start(asker, args, notices).unwrap_or_else(|failure| {
         notices.say(Kind::Failed, &failure.to_string());
         Ending::Exit(failure.run_code())
     })
 }
 
-fn start(args: RunArgs, notices: Notices) -> Result<Ending, Failure> {
+fn start(asker: &Asker, args: RunArgs, notices: Notices) -> Result<Ending, Failure> {
     let mut env = environment::raw();
-    let here = working_directory(&env).map_err(BrokerError::Cwd)?;
+    let here = asker.cwd()?;
     let isolation = Isolation {
         write: existing("--write", &args.write)?,
         hide: existing("--hide", &args.hide)?,
@@ -41,7 +42,7 @@ fn start(args: RunArgs, notices: Notices) -> Result<Ending, Failure> {
         Some(dir) => enter(&here, dir, &mut env)?,
     };
     // The broker is chosen by our own surroundings; the variables are the program's.
-    let broker = open_broker(args.policy, false, &env, &cwd)?;
+    let broker = asker.broker_at(args.policy, false, &cwd)?;
     set_variables(&args.setenv, &mut env)?;
     let mut session = begin(broker, env, notices);
     session.record = args.record;

@@ -14,8 +14,7 @@ use substrate_shim::installed::{BINARY, FileId, SUBSTRATE, USER_HOME, id};
 use substrate_shim::tool::{self, is_shim};
 
 use crate::args::{Preset, ShimCommand, ShimShell};
-use crate::authority::{self, Needs};
-use crate::commands::ask;
+use crate::asker::{Asker, Needs};
 use crate::failure::Failure;
 use crate::out;
 
@@ -91,11 +90,11 @@ const AGENT: &[&str] = &[
 ];
 
 /// Does what was asked.
-pub fn run(command: ShimCommand) -> Result<(), Failure> {
-    let farm = Farm::find()?;
+pub fn run(asker: &Asker, command: ShimCommand) -> Result<(), Failure> {
+    let farm = Farm::find(asker)?;
     match command {
-        ShimCommand::Install { tools, preset } => farm.install(&tools, preset),
-        ShimCommand::Remove { tools, all } => farm.remove(&tools, all),
+        ShimCommand::Install { tools, preset } => farm.install(asker, &tools, preset),
+        ShimCommand::Remove { tools, all } => farm.remove(asker, &tools, all),
         ShimCommand::List { json } => farm.list(json),
         ShimCommand::Status { json } => farm.status(json),
         ShimCommand::Init { shell } => farm.init(shell),
@@ -103,8 +102,8 @@ pub fn run(command: ShimCommand) -> Result<(), Failure> {
 }
 
 /// What `doctor` should say about shims; `None` when there are none, else what is wrong with them.
-pub fn problems() -> Option<Vec<String>> {
-    let farm = Farm::find().ok()?;
+pub fn problems(asker: &Asker) -> Option<Vec<String>> {
+    let farm = Farm::find(asker).ok()?;
     let shims = farm.shims().ok().filter(|shims| !shims.is_empty())?;
     let mut problems = Vec::new();
     if !SHIM_TARGET.ends_with("musl") {
@@ -165,8 +164,8 @@ impl State {
 }
 
 impl Farm {
-    fn find() -> Result<Self, Failure> {
-        let home = ask::home()?;
+    fn find(asker: &Asker) -> Result<Self, Failure> {
+        let home = asker.home()?;
         Ok(Self {
             directory: home.shims(),
             home,
@@ -214,9 +213,14 @@ impl Farm {
         }
     }
 
-    fn install(&self, tools: &[OsString], preset: Option<Preset>) -> Result<(), Failure> {
+    fn install(
+        &self,
+        asker: &Asker,
+        tools: &[OsString],
+        preset: Option<Preset>,
+    ) -> Result<(), Failure> {
         // Shims guard whoever works below a session; from there they are not changed.
-        authority::require(Needs::Outside { yes: true })?;
+        asker.require(Needs::Outside { yes: true })?;
         let existing = self.shims()?;
         let mut wanted: Vec<OsString> = match preset {
             Some(Preset::Dev) => names(DEV).collect(),
@@ -323,9 +327,9 @@ impl Farm {
         Ok(())
     }
 
-    fn remove(&self, tools: &[OsString], all: bool) -> Result<(), Failure> {
+    fn remove(&self, asker: &Asker, tools: &[OsString], all: bool) -> Result<(), Failure> {
         // Shims guard whoever works below a session; from there they are not changed.
-        authority::require(Needs::Outside { yes: true })?;
+        asker.require(Needs::Outside { yes: true })?;
         let existing = self.shims()?;
         let named = if all { &existing } else { tools };
         for name in named {

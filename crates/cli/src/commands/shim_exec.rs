@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 
 use substrate_broker::env::{SHIM_BYPASS, SUBSTRATE_WORLD};
 use substrate_broker::{
-    Answer, Broker, BrokerError, Caller, Choice, Evaluation, Home, Input, Options, Origin, Request,
+    Answer, Around, Broker, BrokerError, Caller, Choice, Evaluation, Home, Input, Options, Origin,
+    Request,
 };
 use substrate_executor::approval;
 use substrate_executor::exit_status::{DENIED, FAILED};
 use substrate_executor::front::Kind;
 use substrate_executor::oneshot::{self, Job};
 use substrate_executor::session::{Session, working_directory};
+use substrate_executor::variables::{meaning, variables};
 use substrate_policy::terms::Place;
 use substrate_runtime::supervise::Ending;
 use substrate_shell::notice::Notices;
@@ -22,11 +24,9 @@ use substrate_sys::environment;
 use substrate_text::command_line;
 use substrate_trace::{Component, SpanId, SpanInfo};
 
+use crate::asker::ceilings;
 use crate::failure::Failure;
-use crate::shell_mode::{begin, ceilings};
-
-/// The name of the subcommand, which only shims use.
-pub const NAME: &str = "shim-exec";
+use crate::worlds::begin;
 
 /// What a shim hands over.
 struct Order {
@@ -100,6 +100,8 @@ fn take_over(order: &Order, env: Vec<CString>, notices: Notices) -> Result<Endin
         .collect();
     let given_path = environment::get(&env, "PATH").map(OsStr::from_bytes);
     let search_path = tool::judged_path(&order.target, given_path, &home.shims());
+    let environment = variables(&env);
+    let around = || meaning(&environment, &environment);
     let request = Request {
         input: Input::Argv(&judged),
         origin: Origin::Shim,
@@ -108,6 +110,7 @@ fn take_over(order: &Order, env: Vec<CString>, notices: Notices) -> Result<Endin
         variables: &[],
         aliases: &[],
         isolate: false,
+        around: Around::Asked(&around),
     };
 
     let caller = Caller::own();

@@ -11,8 +11,9 @@ use substrate_linux::limits;
 use substrate_sys::bounded::{self, Links};
 
 use crate::args::UninstallArgs;
-use crate::authority::{self, Needs};
-use crate::commands::{ask, init, login_shell};
+use crate::ask;
+use crate::asker::{Asker, Needs};
+use crate::commands::{init, login_shell};
 use crate::failure::Failure;
 use crate::out;
 
@@ -27,11 +28,11 @@ const RC_FILES: [&str; 6] = [
 ];
 
 /// Takes away what was set up.
-pub fn run(args: &UninstallArgs) -> Result<(), Failure> {
+pub fn run(asker: &Asker, args: &UninstallArgs) -> Result<(), Failure> {
     if !args.dry_run {
-        authority::require(Needs::Outside { yes: args.yes })?;
+        asker.require(Needs::Outside { yes: args.yes })?;
     }
-    let home = ask::home()?;
+    let home = asker.home()?;
 
     let worlds = gc::survey(&home.path, Duration::ZERO, &limits::leftovers()).map_err(failed)?;
     if let Some(running) = worlds.iter().find(|left| left.verdict == Verdict::Running) {

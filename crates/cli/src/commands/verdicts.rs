@@ -1,19 +1,18 @@
 //! `substrate policy test`: scores a file of commands with expected verdicts.
 
+use crate::asker::Asker;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use substrate_broker::{BrokerError, Moment};
-use substrate_executor::session::working_directory;
+use substrate_broker::Moment;
 use substrate_sys::environment;
 use substrate_trace::Verdict;
 
 use crate::commands::explain::{explain, verdict};
 use crate::failure::Failure;
 use crate::out;
-use crate::shell_mode::open_broker;
 
 #[derive(Default)]
 struct Score {
@@ -33,14 +32,19 @@ impl Score {
 }
 
 /// Scores the file: `guard` must not be allowed, `pass` must not be denied.
-pub fn run(file: &Path, policy: Option<OsString>, as_json: bool) -> Result<(), Failure> {
-    let text = std::fs::read_to_string(file).map_err(|error| Failure::File {
+pub fn run(
+    asker: &Asker,
+    file: &Path,
+    policy: Option<OsString>,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let text = std::fs::read_to_string(asker.path(file)).map_err(|error| Failure::File {
         what: format!("cannot read {}", file.display()),
         error,
     })?;
     let env = environment::raw();
-    let cwd = working_directory(&env).map_err(BrokerError::Cwd)?;
-    let broker = open_broker(policy, false, &env, &cwd)?;
+    let cwd = asker.cwd()?;
+    let broker = asker.broker(policy)?;
     let path = environment::get(&env, "PATH")
         .map(OsStr::from_bytes)
         .unwrap_or_default();

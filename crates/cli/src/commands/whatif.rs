@@ -1,5 +1,6 @@
 //! `substrate policy whatif`: which commands of the past another policy would decide differently.
 
+use crate::asker::Asker;
 use std::ffi::OsString;
 
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use substrate_trace::{Mode, RuleRef, Verdict};
 
 use crate::commands::explain::verdict;
 use crate::commands::trace::look::{Look, Tint, clean};
-use crate::commands::{ask, past, trace};
+use crate::commands::{past, trace};
 use crate::failure::Failure;
 use crate::out;
 use crate::trace_args::FilterArgs;
@@ -57,19 +58,24 @@ struct Change {
 }
 
 /// The trace of Substrate's home.
-pub fn reader() -> Result<(Home, Reader), Failure> {
-    let home = ask::home()?;
+pub fn reader(asker: &Asker) -> Result<(Home, Reader), Failure> {
+    let home = asker.home()?;
     let reader = Reader::open(&home.path)?;
     Ok((home, reader))
 }
 
 /// Judges the past by the policy in use and by the other one, and shows where they part.
-pub fn run(policy: OsString, wanted: FilterArgs, as_json: bool) -> Result<(), Failure> {
-    let (_, reader) = reader()?;
-    let filter = trace::filter(&reader, wanted, None)?;
+pub fn run(
+    asker: &Asker,
+    policy: OsString,
+    wanted: FilterArgs,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let (_, reader) = reader(asker)?;
+    let filter = trace::filter(asker, &reader, wanted, None)?;
     let history = past::read(&reader, filter)?;
-    let in_use = ask::broker(None)?;
-    let other = ask::broker(Some(policy))?;
+    let in_use = asker.broker(None)?;
+    let other = asker.broker(Some(policy))?;
     let (commands, runs) = (
         history.commands.len(),
         history.commands.iter().map(|past| past.count).sum::<u64>(),
@@ -86,7 +92,7 @@ pub fn run(policy: OsString, wanted: FilterArgs, as_json: bool) -> Result<(), Fa
         let text = json!({"commands": commands, "runs": runs, "not_judged": history.lost, "changes": rows});
         out::print(&format!("{text}\n"))?;
     } else {
-        out::print(&text(&changes, commands, runs, history.lost))?;
+        out::print(&text(asker, &changes, commands, runs, history.lost))?;
     }
     match changes.is_empty() {
         true => Ok(()),
@@ -124,8 +130,8 @@ fn json(change: &Change) -> Value {
     })
 }
 
-fn text(changes: &[Change], commands: usize, runs: u64, lost: u64) -> String {
-    let look = Look::new();
+fn text(asker: &Asker, changes: &[Change], commands: usize, runs: u64, lost: u64) -> String {
+    let look = Look::new(asker);
     let mut text = String::new();
     for change in changes {
         let arrow = format!("{:>10} -> ", change.now.text());

@@ -1,12 +1,17 @@
 //! `substrate world`: what isolated commands left, and what this machine gives to worlds.
 
+use crate::asker::Asker;
+use crate::commands::results::find;
+use crate::commands::results::missing;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use substrate_broker::{Home, project};
-use substrate_changes::apply::{self, ApplyError, ApplyOptions, Watch};
+use substrate_changes::apply::{self, ApplyOptions};
+use substrate_changes::apply_error::ApplyError;
 use substrate_changes::gc;
+use substrate_changes::observer::Observer;
 use substrate_changes::patch::{self, Paint};
 use substrate_changes::pending::Pending;
 use substrate_linux::{limits, probe};
@@ -16,15 +21,15 @@ use substrate_sys::real_path::real_path;
 use substrate_text::visible;
 
 use crate::args::WorldCommand;
-use crate::commands::{ask, explore};
+use crate::commands::explore;
 use crate::failure::Failure;
 use crate::out;
 
 /// Runs a subcommand of `world`.
-pub fn run(command: &WorldCommand) -> Result<Ending, Failure> {
-    let home = ask::home()?;
+pub fn run(asker: &Asker, command: &WorldCommand) -> Result<Ending, Failure> {
+    let home = asker.home()?;
     let done = match command {
-        WorldCommand::Explore { result, argv } => return Ok(explore::run(result, argv)),
+        WorldCommand::Explore { result, argv } => return Ok(explore::run(asker, result, argv)),
         WorldCommand::Status { json } => status(&home, *json),
         WorldCommand::Doctor { json } => doctor(&home, *json),
         WorldCommand::Diff {
@@ -32,7 +37,7 @@ pub fn run(command: &WorldCommand) -> Result<Ending, Failure> {
             stat,
             patch,
             json,
-        } => diff(&home, result, *stat, *patch, *json),
+        } => diff(asker, &home, result, *stat, *patch, *json),
         WorldCommand::Apply {
             result,
             paths,
@@ -41,38 +46,21 @@ pub fn run(command: &WorldCommand) -> Result<Ending, Failure> {
             dry_run,
         } => {
             let options = ApplyOptions {
-                paths: absolute(paths)?,
+                paths: absolute(asker, paths)?,
                 held: *held,
                 force: *force,
             };
             apply(&home, result, &options, *dry_run)
         }
-        WorldCommand::Undo { result, force } => undo(&home, result.as_deref(), *force),
+        WorldCommand::Undo { result, force } => undo(asker, &home, result.as_deref(), *force),
         WorldCommand::Discard { result, force } => discard(&home, result, *force),
         WorldCommand::Gc { json } => collect(&home, *json),
     };
     done.map(|()| Ending::Exit(0))
 }
 
-fn absolute(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
-    paths
-        .iter()
-        .map(|path| Ok(std::path::absolute(path)?))
-        .collect()
-}
-
-/// The result that was named.
-pub fn find(home: &Home, result: &str) -> Result<Pending, Failure> {
-    if result == "-" {
-        let newest = Pending::list(&home.path).map_err(missing)?.pop();
-        return newest
-            .ok_or_else(|| Failure::Missing("no isolated command has left anything".to_owned()));
-    }
-    Pending::find(&home.path, result).map_err(missing)
-}
-
-fn missing(error: impl std::fmt::Display) -> Failure {
-    Failure::Missing(error.to_string())
+fn absolute(asker: &Asker, paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    paths.iter().map(|path| asker.absolute(path)).collect()
 }
 
 fn status(home: &Home, as_json: bool) -> Result<(), Failure> {
@@ -154,6 +142,7 @@ fn doctor(home: &Home, as_json: bool) -> Result<(), Failure> {
 }
 
 fn diff(
+    asker: &Asker,
     home: &Home,
     result: &str,
     stat: bool,
@@ -162,7 +151,7 @@ fn diff(
 ) -> Result<(), Failure> {
     let pending = find(home, result)?;
     let mut text = Vec::new();
-    let paint = if out::colours() {
+    let paint = if asker.colours() {
         Paint::ANSI
     } else {
         Paint::PLAIN
@@ -212,8 +201,8 @@ fn apply(home: &Home, result: &str, options: &ApplyOptions, dry_run: bool) -> Re
         text.push_str(&format!("{} would be applied\n", changes(check.changes)));
         return Ok(out::print(&text)?);
     }
-    apply::resume(&mut pending, &mut Watch::new(&mut tell)).map_err(missing)?;
-    let applied = apply::apply(&mut pending, options, &mut Watch::new(&mut tell));
+    apply::resume(&mut pending, &mut Observer::new(&mut tell)).map_err(missing)?;
+    let applied = apply::apply(&mut pending, options, &mut Observer::new(&mut tell));
     drop(meter);
     match applied {
         Ok(applied) if applied.check.changes == 0 && !applied.whole => {
@@ -259,26 +248,25 @@ fn changes(count: u64) -> String {
     }
 }
 
-fn undo(home: &Home, result: Option<&str>, force: bool) -> Result<(), Failure> {
+fn undo(asker: &Asker, home: &Home, result: Option<&str>, force: bool) -> Result<(), Failure> {
     let mut pending = match result {
         Some(result) => find(home, result)?,
         None => {
-            let here = here(home)?;
+            let here = here(asker, home)?;
             let last = apply::last(&home.path, &here).map_err(missing)?;
             last.ok_or_else(|| nothing_to_undo(home, &here))?
         }
     };
     let mut meter = Meter::default();
     let mut tell = |now| meter.tell(now);
-    let count = apply::undo(&mut pending, force, &mut Watch::new(&mut tell)).map_err(missing)?;
+    let count = apply::undo(&mut pending, force, &mut Observer::new(&mut tell)).map_err(missing)?;
     drop(meter);
     Ok(out::print(&format!("{} undone\n", changes(count)))?)
 }
 
 /// The project that this is, or the working directory.
-fn here(home: &Home) -> Result<PathBuf, Failure> {
-    let cwd = std::env::current_dir().and_then(real_path);
-    let cwd = cwd.map_err(|error| Failure::Missing(error.to_string()))?;
+fn here(asker: &Asker, home: &Home) -> Result<PathBuf, Failure> {
+    let cwd = real_path(asker.cwd()?)?;
     Ok(project::find(&cwd, &cwd, &home.user).unwrap_or(cwd))
 }
 

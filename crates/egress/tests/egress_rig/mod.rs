@@ -568,9 +568,13 @@ pub fn parse(terms: &str) -> (NetSpec, Mode, Vec<u16>, bool) {
             "enforce" => mode = Mode::Enforce,
             "observe" => mode = Mode::Observe,
             "no-nftables" => nftables = false,
-            word => match word.strip_prefix('!') {
-                Some(denied) => spec.denied.push(rule(denied)),
-                None => spec.allowed.push(rule(word)),
+            word => match (word.strip_prefix('!'), word.strip_prefix('~')) {
+                (Some(denied), _) => spec.denied.push(rule(denied)),
+                (_, Some(own)) => spec.allowed.push(HostRule {
+                    internal: true,
+                    ..rule(own)
+                }),
+                _ => spec.allowed.push(rule(word)),
             },
         }
     }
@@ -603,6 +607,7 @@ fn rule(written: &str) -> HostRule {
         written: written.to_owned(),
         host,
         ports,
+        internal: false,
     }
 }
 

@@ -11,13 +11,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use substrate_sys::errno::{
+    EACCES, EAGAIN, ECONNREFUSED, EFAULT, EINTR, EINVAL, EIO, EISCONN, EPERM,
+};
 use substrate_sys::memory::{self, ReadError};
 use substrate_sys::notify::Call;
 use substrate_sys::openat2::{self, Links};
 use substrate_sys::unix_sockets::{self, Bound};
 use substrate_sys::{at, kernel_file, pidfd};
 
-use super::serve;
 use super::{Shared, say};
 use crate::mountinfo;
 use substrate_starts::look::{self, View};
@@ -31,15 +33,6 @@ const MOST_WAITING: usize = 64;
 
 const AF_UNIX: u16 = 1;
 const AF_NETLINK: u16 = 16;
-const EPERM: i32 = 1;
-const EINTR: i32 = 4;
-const EIO: i32 = 5;
-const EAGAIN: i32 = 11;
-const EACCES: i32 = 13;
-const EFAULT: i32 = 14;
-const EINVAL: i32 = 22;
-const EISCONN: i32 = 106;
-const ECONNREFUSED: i32 = 111;
 
 /// Which sockets with a path a world may connect to.
 #[derive(Debug)]
@@ -241,7 +234,7 @@ impl<'a> Waiting<'a> {
         }
         if shared.idle.load(Ordering::Acquire) == 0 {
             // One worker less is slower, not weaker.
-            let _ = serve::add_worker(shared, None);
+            let _ = (shared.another)(shared);
         }
         Ok(own)
     }

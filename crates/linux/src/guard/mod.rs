@@ -78,6 +78,8 @@ struct Shared {
     asking: AtomicUsize,
     /// Workers that may have to wait for the other side of a connection.
     connecting: AtomicUsize,
+    /// Starts another worker.
+    another: fn(&Arc<Shared>) -> io::Result<()>,
     sockets: Option<Sockets>,
     /// Starts for which another worker is to be woken at once.
     crowd: AtomicUsize,
@@ -117,6 +119,7 @@ impl Guard {
             idle: AtomicUsize::new(0),
             asking: AtomicUsize::new(0),
             connecting: AtomicUsize::new(0),
+            another: |shared| serve::add_worker(shared, None),
             sockets,
             crowd: AtomicUsize::new(0),
         });

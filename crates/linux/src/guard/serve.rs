@@ -13,12 +13,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use substrate_sys::alarm::Alarm;
+use substrate_sys::errno::{EACCES, ERESTARTNOINTR};
 use substrate_sys::notify::{Call, CallKind, Ready};
 use substrate_sys::process_group::readable;
 use substrate_sys::tracee::{Stop, Tracee};
 
 use substrate_starts::look::{self, Asked, Finder, Found, Program, Unread, View};
-use substrate_starts::{ExecVerdict, ProgramStart};
+use substrate_starts::{ExecVerdict, ProgramStart, Variables};
 
 use super::{Shared, connect, say};
 
@@ -28,10 +29,6 @@ const MOST_QUESTIONS: usize = 16;
 const CROWD: usize = 64;
 /// How long one start keeps the next one waiting.
 const PATIENCE: Duration = Duration::from_millis(3);
-
-const EACCES: i32 = 13;
-/// The kernel's own word for a call that is made again once what interrupted it is over.
-const ERESTARTNOINTR: i32 = 513;
 
 /// Starts a worker.
 pub(super) fn add_worker(shared: &Arc<Shared>, leads: Option<u64>) -> io::Result<()> {
@@ -295,6 +292,7 @@ fn handle(shared: &Arc<Shared>, call: &Call) -> Option<Tracee> {
         starter: starter.map(Arc::new),
         loaded,
         cwd,
+        variables: Variables::at(call.thread, asked.variables),
         view: &view,
         in_place: false,
     };
@@ -462,7 +460,10 @@ fn in_place(
     };
     let starter = finder.begun(&program, beginning.instruction);
     let starter = starter.map_err(unread)?;
-    // What a loader will do depends on its variables too, which may have changed.
+    let variables = Variables::at(process, beginning.variables(argv.len()));
+    // What a loader will do depends on its variables too, which may have changed, and a person's word may
+    // depend on those of any program.
+    let is_as_judged = is_as_judged && judged.variables.are_still(&variables);
     if is_as_judged && starter.is_none() && !program.image.loader {
         return Ok(());
     }
@@ -477,6 +478,7 @@ fn in_place(
         program: Some(program),
         interpreter: None,
         cwd: judged.cwd.clone(),
+        variables,
         view: judged.view,
         in_place: true,
     };

@@ -17,6 +17,8 @@ pub struct Console {
     hung_up: AtomicBool,
     /// Keys that an engine was given on a terminal of its own and that nobody there read.
     typed: Vec<u8>,
+    /// How many keys waited when the terminal was last taken back.
+    left: Option<usize>,
 }
 
 /// What a signal asked for.
@@ -64,6 +66,7 @@ impl Console {
             signals,
             hung_up: AtomicBool::new(false),
             typed: Vec::new(),
+            left: None,
         })
     }
 
@@ -113,12 +116,22 @@ impl Console {
         let _ = terminal::set_foreground(&self.terminal, group);
     }
 
-    /// Takes the terminal back and remembers the modes it is in now.
+    /// Takes the terminal back and remembers the modes it is in now, and how much waits there that was typed while it
+    /// was somebody else's.
     pub fn take(&mut self) {
         let _ = terminal::set_foreground(&self.terminal, self.own_group);
         if let Ok(modes) = Modes::of(&self.terminal) {
+            // Whoever had it may have read half a line.
+            let _ = modes.editing().apply(&self.terminal);
+            self.left = Some(terminal::waiting(&self.terminal));
+            let _ = modes.apply(&self.terminal);
             self.modes = Some(modes);
         }
+    }
+
+    /// How many keys waited when the terminal was taken back, if that happened since this was last asked.
+    pub fn take_left(&mut self) -> Option<usize> {
+        self.left.take()
     }
 
     /// Sets the modes that programs left the terminal in.
@@ -130,10 +143,10 @@ impl Console {
 
     /// Sets the modes for editing a line.
     pub fn edit(&self) -> Option<Modes> {
-        let modes = self.modes?;
+        let modes = self.modes.as_ref()?;
         let _ = terminal::set_foreground(&self.terminal, self.own_group);
         let _ = modes.editing().apply(&self.terminal);
-        Some(modes)
+        Some(modes.clone())
     }
 
     /// Sets the modes for passing bytes through to a terminal of the engine's own.

@@ -14,10 +14,12 @@
 mod bound;
 mod carried;
 mod console;
+mod door;
 mod launch;
 mod posix;
 pub mod quote;
 mod script;
+mod traps;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -41,7 +43,8 @@ pub use script::Report;
 
 use crate::blocked;
 use crate::names::Names;
-use script::{Numbers, Run};
+use door::Door;
+use script::Run;
 
 /// Why an engine could not be started or spoken to.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +72,7 @@ pub enum Ending {
     Killed(i32),
     /// The terminal hung up and the engine was told.
     HungUp,
-    /// We ended it: it read commands from the terminal, which nobody would have judged.
+    /// We ended it: it read commands that nobody would have judged.
     Strayed,
     /// We ended it: it did not answer any more.
     Silent,
@@ -81,7 +84,7 @@ impl std::fmt::Display for Ending {
             Self::Exited(status) => write!(formatter, "status {status}"),
             Self::Killed(number) => write!(formatter, "signal {number}"),
             Self::HungUp => write!(formatter, "hang-up"),
-            Self::Strayed => write!(formatter, "it had begun to read the terminal by itself"),
+            Self::Strayed => write!(formatter, "it had begun to read what it was not sent"),
             Self::Silent => write!(formatter, "it did not answer any more"),
         }
     }
@@ -111,7 +114,11 @@ pub enum Ran {
 /// A running engine.
 pub struct Engine {
     dialect: Dialect,
-    numbers: Numbers,
+    door: Door,
+    /// It was told what can be asked of it.
+    can_be_asked: bool,
+    /// What it lacked was brought back.
+    repaired: bool,
     control: UnixStream,
     launched: Launched,
     received: Vec<u8>,
@@ -127,6 +134,8 @@ pub struct Engine {
     passed: Vec<u8>,
     /// The file that it executes.
     image: PathBuf,
+    /// What it reads commands from, once that was seen.
+    input: PathBuf,
     /// Where it keeps what it reads commands into, once that was seen.
     buffer: Option<u64>,
     /// The line that runs speaks of `suspend`.
@@ -186,22 +195,14 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         let (program, dialect) = shell;
         let (control, engine_side) = UnixStream::pair().map_err(EngineError::Channel)?;
-        let numbers = match dialect {
-            Dialect::Bash => Numbers::below(process_group::descriptor_limit()),
-            Dialect::Posix => Numbers {
-                terminal: posix::TERMINAL,
-                wrapper: -1,
-                questions: -1,
-                setup: -1,
-            },
+        let door = Door::below(substrate_sys::fdlimit::get().0);
+        let terminal_number = match dialect {
+            Dialect::Bash => door.control() - 1,
+            Dialect::Posix => posix::TERMINAL,
         };
-        let wrapper = memfd::sealed(c"line", script::wrapper(numbers).as_bytes())
+        let setup_number = door.control() - 2;
+        let setup = memfd::sealed(c"setup", &script::setup(&door, &startup_files(startup)))
             .map_err(EngineError::Channel)?;
-        let questions = memfd::sealed(c"questions", script::questions(numbers).as_bytes())
-            .map_err(EngineError::Channel)?;
-        // Read as a file, not as control lines, which bash takes in byte by byte.
-        let definitions = script::setup(numbers, &startup_files(startup));
-        let setup = memfd::sealed(c"setup", &definitions).map_err(EngineError::Channel)?;
         let mut arguments: Vec<OsString> = Vec::new();
         let mut environment = vec![("PS1".into(), Some(OsString::new()))];
         let mut descriptors = Vec::new();
@@ -209,9 +210,7 @@ impl Engine {
             arguments.extend(["--noediting", "--norc", "--noprofile"].map(OsString::from));
             // Else bash would cut the user's history file to its default size while it starts.
             environment.push(("HISTFILE".into(), Some(OsString::new())));
-            descriptors.push((wrapper.as_fd(), numbers.wrapper));
-            descriptors.push((questions.as_fd(), numbers.questions));
-            descriptors.push((setup.as_fd(), numbers.setup));
+            descriptors.push((setup.as_fd(), setup_number));
         } else {
             environment.push(("PS2".into(), Some(OsString::new())));
         }
@@ -230,7 +229,7 @@ impl Engine {
             cwd,
             control: engine_side.as_fd(),
             descriptors,
-            terminal_number: numbers.terminal,
+            terminal_number,
             terminal: console.terminal(),
         };
         let launched = launcher
@@ -239,7 +238,9 @@ impl Engine {
         drop(engine_side);
         let mut engine = Self {
             dialect,
-            numbers,
+            door,
+            can_be_asked: false,
+            repaired: false,
             control,
             launched,
             received: Vec::new(),
@@ -252,6 +253,7 @@ impl Engine {
             typed_before: Vec::new(),
             passed: Vec::new(),
             image: PathBuf::new(),
+            input: PathBuf::new(),
             buffer: None,
             may_suspend: false,
             running: false,
@@ -264,7 +266,7 @@ impl Engine {
         if engine.launched.pty.is_some() {
             console.pass_through();
         }
-        match engine.first_lines(startup) {
+        match engine.first_lines(startup, setup_number, terminal_number) {
             Ok(()) => Ok(engine),
             // It has ended already; whoever waits for it to be ready finds that out.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(engine),
@@ -290,7 +292,10 @@ impl Engine {
         }
         match started {
             Ok(Waited::Got(report)) => {
-                self.report = report;
+                if report.terminal.starts_with(b"/") {
+                    self.door = self.door.clone().on(&report.terminal);
+                }
+                self.took(report);
                 self.image = self.image_now();
                 self.learn_buffer();
                 Ok(())
@@ -300,19 +305,10 @@ impl Engine {
         }
     }
 
-    fn first_lines(&mut self, startup: &Startup) -> io::Result<()> {
+    fn first_lines(&mut self, startup: &Startup, setup: i32, terminal: i32) -> io::Result<()> {
         let mut control = Vec::new();
         match self.dialect {
-            Dialect::Bash => {
-                let Numbers { setup, wrapper, .. } = self.numbers;
-                control.extend_from_slice(
-                    format!(
-                        "\\builtin set +o history; \\builtin . /dev/fd/{setup}; \\exec {setup}>&-; \\builtin . /dev/fd/{wrapper}\n"
-                    )
-                    .as_bytes(),
-                );
-                control.extend_from_slice(script::REPORT.as_bytes());
-            }
+            Dialect::Bash => control = script::first(&self.door, setup, terminal),
             Dialect::Posix => {
                 control.extend_from_slice(posix::SETUP.as_bytes());
                 if startup.login && !startup.no_profile {
@@ -447,12 +443,15 @@ impl Engine {
                     remembered,
                     prefix,
                 };
-                script::line(text, &run, self.numbers)
+                script::line(text, &run, &self.door)
             }
             Dialect::Posix => posix::line(text, self.report.status, prefix.unwrap_or_default()),
         };
         self.received.clear();
         self.learn_buffer();
+        if self.strayed() {
+            return Ok(Ran::Ended(self.end(Ending::Strayed)));
+        }
         self.may_suspend = text.windows(SUSPEND.len()).any(|word| word == SUSPEND);
         process_group::write_all(&self.control, &control)?;
         if let Waited::Ended(ending) = self.wait_for(console, false, None, take_begin)? {
@@ -465,11 +464,12 @@ impl Engine {
         } else {
             console.give(self.launched.process);
         }
-        let go = match self.dialect {
-            Dialect::Bash => "\n".to_owned(),
-            Dialect::Posix => format!("\n{}", posix::REPORT),
+        let report = match self.dialect {
+            Dialect::Bash => script::report(&self.door),
+            Dialect::Posix => posix::REPORT.into(),
         };
-        process_group::write_all(&self.control, go.as_bytes())?;
+        let go = [b"\n".as_slice(), &report].concat();
+        process_group::write_all(&self.control, &go)?;
         self.running = true;
         self.began = Some(Instant::now());
         self.overdue = Overdue {
@@ -484,7 +484,7 @@ impl Engine {
         self.return_terminal(console);
         Ok(match waited {
             Waited::Got(report) => {
-                self.report = report.clone();
+                self.took(report.clone());
                 Ran::Ready(Box::new(report))
             }
             Waited::Ended(ending) => Ran::Ended(ending),
@@ -504,7 +504,8 @@ impl Engine {
         self.marks += 1;
         let mark = self.marks;
         self.received.clear();
-        let control = script::question(words, mark, self.numbers);
+        let first = !std::mem::replace(&mut self.can_be_asked, true);
+        let control = script::question(words, mark, first, &self.door);
         process_group::write_all(&self.control, &control).ok()?;
         let deadline = Instant::now() + patience;
         let mut interrupted = false;
@@ -757,8 +758,8 @@ impl Engine {
                 }
                 idle_checks += 1;
                 match idle_checks {
-                    10 | 20 | 30 => self.nudge(idle_checks / 10),
-                    40 => return Ok(Waited::Ended(self.end(Ending::Silent))),
+                    2 | 4 | 6 => self.nudge(idle_checks / 2),
+                    12 => return Ok(Waited::Ended(self.end(Ending::Silent))),
                     _ => {}
                 }
                 continue;
@@ -833,21 +834,62 @@ impl Engine {
         self.overdue.next = Some(Instant::now() + Duration::from_secs(2));
     }
 
-    /// The engine waits for a line and yet owes an answer, so something swallowed our words: says
-    /// them again, and from the second time on everything.
+    /// Takes note of what it said about itself.
+    fn took(&mut self, report: Report) {
+        if let Some(control) = report.traps.fenced(&self.door) {
+            let _ = process_group::write_all(&self.control, &control);
+        }
+        self.report = report;
+    }
+
+    /// The engine waits for a line and yet owes an answer, so something swallowed our words: says them again, then
+    /// everything, and from the third time on also takes back what control text stands on.
     fn nudge(&mut self, times: u32) {
         if self.dialect != Dialect::Bash {
             return;
         }
+        let lowered = self.fit_limit();
         let mut control = b"\n".to_vec();
-        if times > 1 {
-            control.extend_from_slice(b"\\builtin eval ");
-            let definitions = script::setup(self.numbers, b"");
-            control.extend_from_slice(&quote::ansi_c(&definitions));
-            control.push(b'\n');
+        if times > 2 {
+            self.repaired = true;
+            control.extend_from_slice(&self.door.repair());
         }
-        control.extend_from_slice(script::REPORT.as_bytes());
+        if times > 1 || lowered {
+            let definitions = quote::ansi_c(self.door.definitions().as_bytes());
+            let again = [
+                b"\\builtin eval ",
+                definitions.as_slice(),
+                b"; __substrate_again",
+            ]
+            .concat();
+            control.extend_from_slice(&self.door.scoped(&again));
+            control.push(b'\n');
+            self.can_be_asked = false;
+        }
+        control.extend_from_slice(&script::report(&self.door));
         let _ = process_group::write_all(&self.control, &control);
+    }
+
+    /// Keeps below the limit of descriptors, which a line may have lowered; whether it has.
+    fn fit_limit(&mut self) -> bool {
+        let limits = format!("/proc/{}/limits", self.launched.process);
+        let limits = std::fs::read_to_string(limits).unwrap_or_default();
+        let files = limits
+            .lines()
+            .find(|line| line.starts_with("Max open files"));
+        let limit = files.and_then(|line| line.split_whitespace().nth(3)?.parse().ok());
+        let Some(limit) = limit.filter(|limit| i64::from(self.door.control()) >= *limit) else {
+            return false;
+        };
+        let door = Door::below(u64::try_from(limit).unwrap_or(0));
+        self.door = door.on(&self.report.terminal);
+        true
+    }
+
+    /// Whether, since this was last asked, words of the shell that control text stands on had to be taken back
+    /// from the user.
+    pub fn was_repaired(&mut self) -> bool {
+        std::mem::take(&mut self.repaired)
     }
 
     fn image_now(&self) -> PathBuf {
@@ -863,22 +905,23 @@ impl Engine {
                 && from.as_os_str().as_bytes().starts_with(b"socket:")
             {
                 self.buffer = Some(address);
+                self.input = from;
                 return;
             }
             std::thread::sleep(Duration::from_micros(100));
         }
     }
 
-    /// Whether the engine reads commands from a terminal, which we did not send. A program that a line has
-    /// put in its place may read what it likes.
+    /// Whether the engine reads commands that we did not send. A program that a line has put in its place may
+    /// read what it likes.
     fn strayed(&self) -> bool {
-        let reading = blocked::reading(self.launched.process);
-        reading.is_some_and(|(address, count, from)| {
-            from.starts_with("/dev")
-                && (Some(address) == self.buffer || count == COMMANDS)
-                && self.dialect == Dialect::Bash
-                && (self.image.as_os_str().is_empty() || self.image == self.image_now())
-        })
+        let Some((address, count, from)) = blocked::reading(self.launched.process) else {
+            return false;
+        };
+        let others = Some(address) == self.buffer && from != self.input;
+        (others || count == COMMANDS && from.starts_with("/dev"))
+            && self.dialect == Dialect::Bash
+            && (self.image.as_os_str().is_empty() || self.image == self.image_now())
     }
 
     /// Waits for the end of an engine that has closed its channel: it exits, a program has taken its place,

@@ -6,8 +6,8 @@ __substrate_q() {
   local -
   \builtin set +mxvu
   {
-    "$@" </dev/null 2>/dev/null @TERMINAL@>&-
-  } >&0
+    "$@" </dev/null 2>/dev/null @CONTROL@>&-
+  } >&@CONTROL@
   \builtin return 0
 }
 
@@ -74,7 +74,7 @@ __substrate_state() {
   \builtin alias -p
   \builtin shopt -p | while \builtin read -r __substrate_a; do
     case $__substrate_a in
-    *login_shell | *restricted_shell) ;;
+    *login_shell | *restricted_shell | *expand_aliases) ;;
     *) \builtin printf '%s\n' "$__substrate_a" ;;
     esac
   done

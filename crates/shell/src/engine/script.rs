@@ -1,57 +1,38 @@
 //! The text sent to the engine, and the reading of what it answers.
 
 use super::bound::{Bound, Then};
+use super::door::{self, Door};
 use super::quote;
+use super::traps::Traps;
 
-/// Descriptor numbers the engine uses, out of the way of what people type.
-#[derive(Clone, Copy, Debug)]
-pub struct Numbers {
-    /// The terminal.
-    pub terminal: i32,
-    /// The wrapper, a sealed file in memory that runs a line as a sourced file would.
-    pub wrapper: i32,
-    /// What the front end can ask, read when it first does.
-    pub questions: i32,
-    /// The definitions, read once.
-    pub setup: i32,
-}
-
-impl Numbers {
-    /// Four numbers below the limit and below those that bash itself prefers.
-    pub fn below(limit: u64) -> Self {
-        let top = i32::try_from(limit.min(255)).unwrap_or(255) - 5;
-        Self {
-            terminal: top,
-            wrapper: top - 1,
-            questions: top - 2,
-            setup: top - 3,
-        }
-    }
-}
-
-/// The definitions for an engine with these descriptors, and what it runs first.
-pub fn setup(numbers: Numbers, startup: &[u8]) -> Vec<u8> {
-    let mut text = fill(include_str!("setup.bash"), numbers).into_bytes();
-    text.extend_from_slice(b"__substrate_m=s __substrate_l=");
+/// What the engine reads first, as a file rather than as control lines, which bash takes in byte by byte: the
+/// definitions and these start-up files.
+pub fn setup(door: &Door, startup: &[u8]) -> Vec<u8> {
+    let mut text = include_bytes!("state.bash").to_vec();
+    text.extend_from_slice(door.definitions().as_bytes());
+    text.extend_from_slice(b"__substrate_l=");
     text.extend_from_slice(&quote::ansi_c(startup));
     text.push(b'\n');
     text
 }
 
-/// What the front end can ask an engine with these descriptors.
-pub fn questions(numbers: Numbers) -> String {
-    fill(include_str!("questions.bash"), numbers)
-}
-
-/// The wrapper for an engine with these descriptors.
-pub fn wrapper(numbers: Numbers) -> String {
-    fill(include_str!("wrapper.bash"), numbers)
-}
-
-fn fill(text: &str, numbers: Numbers) -> String {
-    text.replace("@TERMINAL@", &numbers.terminal.to_string())
-        .replace("@WRAPPER@", &numbers.wrapper.to_string())
-        .replace("@QUESTIONS@", &numbers.questions.to_string())
+/// The first control text: that file and the terminal have these numbers, which are not needed any more once
+/// the terminal's name is known.
+pub fn first(door: &Door, setup: i32, terminal: i32) -> Vec<u8> {
+    let find = format!(
+        "__substrate_tty=/dev/tty; for __substrate_x in /dev/pts/[0-9]* /dev/console /dev/tty[A-Za-z0-9]*; do \
+         if [[ $__substrate_x -ef /dev/fd/{terminal} && -r $__substrate_x && -w $__substrate_x ]]; then \
+         __substrate_tty=$__substrate_x; \\builtin break; fi; done"
+    );
+    let start = "{ __substrate_edits; \\builtin eval \"$__substrate_l\" <>\"$__substrate_tty\"; __substrate_e whole; }";
+    let mut control = format!(
+        "\\builtin set +o history; \\builtin . /dev/fd/{setup}; {find}; \\exec {setup}>&- {terminal}>&-\n"
+    )
+    .into_bytes();
+    control.extend_from_slice(&door::source(start));
+    control.push(b'\n');
+    control.extend_from_slice(&report(door));
+    control
 }
 
 /// What the engine said about itself after a line.
@@ -81,13 +62,17 @@ pub struct Report {
     pub search_path: Vec<u8>,
     /// `HOME`, if it is set.
     pub home: Option<Vec<u8>>,
-    /// The text of the DEBUG trap, if one is set.
-    pub debug_trap: Option<Vec<u8>>,
-    /// The text of the RETURN trap, if one is set.
-    pub return_trap: Option<Vec<u8>>,
+    /// Aliases are expanded.
+    pub aliases: bool,
+    /// What the engine calls its terminal.
+    pub terminal: Vec<u8>,
+    /// The traps.
+    pub traps: Traps,
+    /// Words of the shell's own that are switched off, of those that the front end stands on.
+    pub off: Vec<Vec<u8>>,
 }
 
-const REPORT_FIELDS: usize = 11;
+const REPORT_FIELDS: usize = 12;
 
 /// Takes a report out of what has been received, if it is complete.
 pub fn take_report(received: &mut Vec<u8>) -> Option<Report> {
@@ -101,7 +86,6 @@ pub fn take_report(received: &mut Vec<u8>) -> Option<Report> {
     let field = |index: usize| fields.get(index).copied().unwrap_or_default();
     let options = field(3);
     let printed = received.get(..start).unwrap_or_default();
-    let debug_trap = trap(printed, b" DEBUG\n").map(|text| without_filter(&text));
     let report = Report {
         status: number(field(0)),
         prompt: (field(1) == b"1").then(|| field(2).to_vec()),
@@ -115,11 +99,29 @@ pub fn take_report(received: &mut Vec<u8>) -> Option<Report> {
         history_characters: field(8).to_vec(),
         search_path: field(9).to_vec(),
         home: field(10).strip_prefix(b"=").map(<[u8]>::to_vec),
-        debug_trap,
-        return_trap: trap(printed, b" RETURN\n"),
+        aliases: options.contains(&b'a'),
+        terminal: field(11).to_vec(),
+        traps: Traps::read(printed),
+        off: switched_off(printed),
     };
     received.clear();
     Some(report)
+}
+
+/// What `enable -n` has printed, in each of its places, which end with a mark.
+fn switched_off(printed: &[u8]) -> Vec<Vec<u8>> {
+    let mut off = Vec::new();
+    for (at, _) in printed
+        .windows(3)
+        .enumerate()
+        .filter(|(_, mark)| mark == b"\0E\0")
+    {
+        let before = printed.get(..at).unwrap_or_default();
+        let list = before.rsplit(|byte| *byte == 0).next().unwrap_or_default();
+        let lines = list.split(|byte| *byte == b'\n');
+        off.extend(lines.filter_map(|line| Some(line.strip_prefix(b"enable -n ")?.to_vec())));
+    }
+    off
 }
 
 fn number(text: &[u8]) -> i32 {
@@ -135,42 +137,11 @@ fn find_last(haystack: &[u8], needle: &[u8]) -> Option<usize> {
         .rposition(|window| window == needle)
 }
 
-const TRAP_HEAD: &[u8] = b"trap -- ";
-const FILTER_HEAD: &[u8] = b"case $BASH_COMMAND${FUNCNAME-} in *__substrate_*) ;; *) ";
-const FILTER_TAIL: &[u8] = b"\n;; esac";
-
-/// A trap out of what `trap -p` printed, told by the name after it; the latest if there are several.
-fn trap(printed: &[u8], name: &[u8]) -> Option<Vec<u8>> {
-    let mut latest = None;
-    let mut rest = printed;
-    while let Some(at) = rest
-        .windows(TRAP_HEAD.len())
-        .position(|part| part == TRAP_HEAD)
-    {
-        rest = rest.get(at + TRAP_HEAD.len()..)?;
-        let (word, after) = rest.split_at(quote::word_length(rest));
-        if after.starts_with(name) {
-            latest = Some(quote::unquote(word));
-        }
-        rest = after;
-    }
-    latest
-}
-
-/// The user's part of a DEBUG trap.
-fn without_filter(text: &[u8]) -> Vec<u8> {
-    let own = text
-        .strip_prefix(FILTER_HEAD)
-        .and_then(|text| text.strip_suffix(FILTER_TAIL));
-    own.unwrap_or(text).to_vec()
-}
-
-/// The control text that runs a line: it asks for the terminal, runs it, reports.
-pub fn line(text: &[u8], run: &Run<'_>, numbers: Numbers) -> Vec<u8> {
+/// The control text that runs a line, once the engine has asked for the terminal and was told to go on.
+pub fn line(text: &[u8], run: &Run<'_>, door: &Door) -> Vec<u8> {
+    let Report { options, traps, .. } = run.before;
     let mut before = Vec::new();
-    let tracing = run.before.options.contains(&b'x');
-    let options = run.before.options.iter().filter(|&&option| option != b'x');
-    for option in options {
+    for option in options.iter().filter(|option| !LOUD.contains(option)) {
         before.extend_from_slice(b"\\builtin set -");
         before.extend_from_slice(&[*option, b'\n']);
     }
@@ -178,44 +149,95 @@ pub fn line(text: &[u8], run: &Run<'_>, numbers: Numbers) -> Vec<u8> {
         before.extend_from_slice(prefix);
         before.push(b'\n');
     }
-    if let Some(trap) = &run.before.return_trap {
-        before.extend_from_slice(b"\\builtin trap -- ");
-        before.extend_from_slice(&quote::single(trap));
-        before.extend_from_slice(b" RETURN\n");
+    if run.before.aliases {
+        before.extend_from_slice(b"__substrate_aliases\n");
     }
-    if let Some(trap) = &run.before.debug_trap {
-        // The trap must not hear of the front end's own commands.
-        let filtered = [FILTER_HEAD, trap, FILTER_TAIL].concat();
-        before.extend_from_slice(b"\\builtin trap -- ");
-        before.extend_from_slice(&quote::single(&filtered));
-        before.extend_from_slice(b" DEBUG");
-    }
-    // Tracing starts with the line itself, or it would show what leads up to it.
-    // The status of the line before comes back after it, unless that would end a shell under `set -e`.
-    let head: &[u8] = match (tracing, run.before.options.contains(&b'e')) {
-        (false, _) => b"",
-        (true, true) => b"\\builtin set -x\n",
-        (true, false) => b"{ \\builtin set -x; __substrate_t; } 2>/dev/null\n",
-    };
-    let program = [head, text, LINE_TAIL].concat();
-    let mut control = Vec::with_capacity(program.len() * 2 + 256);
-    control.extend_from_slice(b"__substrate_w=");
-    control.extend_from_slice(&quote::ansi_c(run.remembered));
-    control.extend_from_slice(b" __substrate_pre=");
-    control.extend_from_slice(&quote::ansi_c(&before));
-    control.extend_from_slice(b" __substrate_l=");
-    control.extend_from_slice(&quote::ansi_c(&program));
-    control.extend_from_slice(b" __substrate_m=l; __substrate_b ");
-    control.push(if run.remembered.is_empty() {
-        b'0'
-    } else {
-        b'1'
+    traps.give_back(&mut before);
+    let program = [&head(run.before), text, tail(run.before, text)].concat();
+    let mut start = door.tell();
+    start.extend_from_slice(b"__substrate_w=");
+    start.extend_from_slice(&quote::ansi_c(run.remembered));
+    start.extend_from_slice(b" __substrate_pre=");
+    start.extend_from_slice(&quote::ansi_c(&before));
+    start.extend_from_slice(b" __substrate_l=");
+    start.extend_from_slice(&quote::ansi_c(&program));
+    start.extend_from_slice(match run.remembered.is_empty() {
+        true => b"; \\__substrate_b 0",
+        false => b"; \\__substrate_b 1",
     });
-    control.extend_from_slice(b"; \\builtin . /dev/fd/");
-    control.extend_from_slice(numbers.wrapper.to_string().as_bytes());
+    let returns = traps.on_return.is_some() || contains(text, b"RETURN");
+    let words = door.words();
+    let end = format!("{{ {STATUS}; {words}; __substrate_e whole; }} >/dev/null 2>&1");
+    let steps = [
+        &door.scoped(&start),
+        &b" && "[..],
+        &door.run_line(returns),
+        b"; ",
+        &door.scoped(end.as_bytes()),
+    ];
+    let mut control = steps.concat();
     control.push(b'\n');
-    control.extend_from_slice(REPORT.as_bytes());
     control
+}
+
+/// Keeps `$?` of a line that was cut short.
+const STATUS: &str = "__substrate_s=${__substrate_s-$?}";
+
+/// The letters of tracing and echoing.
+const LOUD: &[u8] = b"xv";
+
+/// Tracing and echoing start with the line itself, or they would show what leads up to it, and words are switched
+/// off when nothing else needs them. The status of the line before comes back after that, as part of a list,
+/// which neither `set -e` nor an ERR trap heeds.
+fn head(before: &Report) -> Vec<u8> {
+    let mut head = Vec::new();
+    let needed: [&[u8]; 2] = [b"builtin", b"return"];
+    let off = before
+        .off
+        .iter()
+        .filter(|word| !needed.contains(&word.as_slice()));
+    for word in off {
+        head.extend_from_slice(
+            &[
+                b"\\builtin enable -n ",
+                word.as_slice(),
+                b" $__substrate_; ",
+            ]
+            .concat(),
+        );
+    }
+    let loud = before.options.iter().filter(|option| LOUD.contains(option));
+    for option in loud {
+        head.extend_from_slice(&[b"\\builtin set -", &[*option][..], b" $__substrate_; "].concat());
+    }
+    if head.is_empty() {
+        return head;
+    }
+    const BEFORE: &[u8] =
+        b"__substrate_t \"$__substrate_u\" && __substrate_t \"$__substrate_u\"; } 2>/dev/null\n";
+    [b"{ ", head.as_slice(), BEFORE].concat()
+}
+
+/// Keeps `$?` and `$_` as the line left them, for the next one. With `set -v` bash would show that; then `$?` is
+/// kept after it, and `$_` is not.
+fn tail(before: &Report, text: &[u8]) -> &'static [u8] {
+    let shown = before.options.contains(&b'v') || may_echo(text);
+    match shown && before.traps.on_error.is_none() {
+        true => b"",
+        false => b"\n{ __substrate_s=$? __substrate_u=$_; } >/dev/null 2>&1",
+    }
+}
+
+/// Whether a line looks as if it switched on `set -v`.
+fn may_echo(text: &[u8]) -> bool {
+    let words = || text.split(|byte| byte.is_ascii_whitespace() || b";&|(){}".contains(byte));
+    let letter = |word: &[u8]| word.starts_with(b"-") && word.contains(&b'v');
+    words().any(|word| word == b"verbose")
+        || words().any(|word| word == b"set") && words().any(letter)
+}
+
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|part| part == word)
 }
 
 /// The line that runs a command bound to a key: it knows the line that is edited, changes nothing of
@@ -244,9 +266,6 @@ pub fn key(bound: &Bound, line: &[u8], cursor: usize) -> Vec<u8> {
     text
 }
 
-/// Keeps `$?` and `$_` as the line left them, for the next one.
-const LINE_TAIL: &[u8] = b"\n{ __substrate_s=$? __substrate_u=$_; } >/dev/null 2>&1";
-
 /// How a line is to be run.
 pub struct Run<'a> {
     /// What the engine reported before it.
@@ -258,34 +277,63 @@ pub struct Run<'a> {
 }
 
 /// Asks for a report, twice: an interrupt while the engine reads the first leaves the second.
-pub const REPORT: &str = concat!(
-    "{ __substrate_e; \\builtin trap -p DEBUG RETURN $__substrate_ >&0; \\builtin trap - DEBUG RETURN $__substrate_; } >/dev/null 2>&1; __substrate_r\n",
-    "{ __substrate_e; \\builtin trap -p DEBUG RETURN $__substrate_ >&0; \\builtin trap - DEBUG RETURN $__substrate_; } >/dev/null 2>&1; __substrate_r\n",
-);
-
-/// The control text that asks one question, followed by a mark that ends the answer.
-pub fn question(words: &[&[u8]], mark: u64, numbers: Numbers) -> Vec<u8> {
-    let mut control = b"__substrate_m=q; __substrate_a=(".to_vec();
-    for word in words {
-        control.extend_from_slice(&quote::ansi_c(word));
-        control.push(b' ');
-    }
-    control.extend_from_slice(
-        format!(
-            "); \\builtin . /dev/fd/{}\n\\builtin printf '\\0\\0A{mark}\\0' >&0\n",
-            numbers.wrapper
-        )
-        .as_bytes(),
+pub fn report(door: &Door) -> Vec<u8> {
+    let aside = format!(
+        "{}; __substrate_e; \\builtin trap -p $__substrate_ >&{}; \\builtin trap - DEBUG RETURN ERR $__substrate_",
+        door.words(),
+        door.control()
     );
-    control
+    let text = format!(
+        "if [[ ${{__substrate_f-}} != 0 ]]; then {aside}; fi; \
+         \\builtin declare -F __substrate_r; __substrate_x=$?; }} >/dev/null 2>&1; \
+         if [[ $__substrate_x == 0 ]]; then __substrate_r; fi"
+    );
+    let steps = [
+        b"{ ",
+        STATUS.as_bytes(),
+        b"; ",
+        &door.tell(),
+        text.as_bytes(),
+    ];
+    let mut once = door.scoped(&steps.concat());
+    once.push(b'\n');
+    once.repeat(2)
+}
+
+/// The control text that asks one question, with marks around the answer; the first one brings along what can be
+/// asked.
+pub fn question(words: &[&[u8]], mark: u64, first: bool, door: &Door) -> Vec<u8> {
+    let mut text = door.tell();
+    if first {
+        text.extend_from_slice(b"\\builtin eval ");
+        text.extend_from_slice(&quote::ansi_c(door.questions().as_bytes()));
+        text.extend_from_slice(b"; ");
+    }
+    let start = format!(
+        "\\builtin printf '\\0\\0Q{mark}\\0' >&{}; __substrate_a=(",
+        door.control()
+    );
+    text.extend_from_slice(start.as_bytes());
+    for word in words {
+        text.extend_from_slice(&quote::ansi_c(word));
+        text.push(b' ');
+    }
+    text.extend_from_slice(b"); ");
+    text.extend_from_slice(&door::source("__substrate_q \"${__substrate_a[@]}\""));
+    let end = format!("; \\builtin printf '\\0\\0A{mark}\\0' >&{}", door.control());
+    text.extend_from_slice(end.as_bytes());
+    [&door.scoped(&text), &b"\n"[..]].concat()
 }
 
 /// Takes the answer that ends with this mark out of what has been received.
 pub fn take_answer(received: &mut Vec<u8>, mark: u64) -> Option<Vec<u8>> {
     let end = format!("\0\0A{mark}\0");
     let at = find_last(received, end.as_bytes())?;
+    let start = format!("\0\0Q{mark}\0");
     let mut answer = std::mem::take(received);
     answer.truncate(at);
+    let before = find_last(&answer, start.as_bytes()).map_or(0, |at| at + start.len());
+    answer.drain(..before);
     Some(answer)
 }
 
@@ -293,12 +341,10 @@ pub fn take_answer(received: &mut Vec<u8>, mark: u64) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    const TRAP_TAIL: &[u8] = b" DEBUG\n";
-
     #[test]
     fn a_report_is_read_and_an_incomplete_one_waits() {
         let mut received =
-            b"trap -- 'echo '\\''x'\\''' DEBUG\n\0R\x001\x001\0$ \0vH\0ex\0ignoreboth\0\0vi\0!^#\0/bin\0=/srv/x\0"
+            b"trap -- 'echo '\\''x'\\''' DEBUG\n\0R\x001\x001\0$ \0vH\0ex\0ignoreboth\0\0vi\0!^#\0/bin\0=/srv/x\0/dev/pts/4\0"
                 .to_vec();
         let whole = received.clone();
         let report = take_report(&mut received).unwrap();
@@ -306,25 +352,10 @@ mod tests {
         assert_eq!(report.prompt.as_deref(), Some(&b"$ "[..]));
         assert!(report.vi && report.history_expansion && !report.login);
         assert_eq!(report.home.as_deref(), Some(&b"/srv/x"[..]));
-        assert_eq!(report.debug_trap.as_deref(), Some(&b"echo 'x'"[..]));
+        assert_eq!(report.traps.on_command.as_deref(), Some(&b"echo 'x'"[..]));
+        assert!(!report.aliases && report.terminal == b"/dev/pts/4");
         assert!(received.is_empty());
         let mut partial = whole[..whole.len() - 1].to_vec();
         assert_eq!(take_report(&mut partial), None);
-    }
-
-    #[test]
-    fn the_filter_around_a_trap_comes_off_again() {
-        let filtered = [FILTER_HEAD, b"echo hi", FILTER_TAIL].concat();
-        let printed = [TRAP_HEAD, &quote::single(&filtered), TRAP_TAIL].concat();
-        let text = trap(&printed, TRAP_TAIL).unwrap();
-        assert_eq!(without_filter(&text), b"echo hi");
-    }
-
-    #[test]
-    fn traps_are_told_apart_whatever_their_text_says() {
-        let printed = b"trap -- 'trap -- '\\''x'\\'' DEBUG\n' RETURN\ntrap -- 'd' DEBUG\n";
-        assert_eq!(trap(printed, TRAP_TAIL).as_deref(), Some(&b"d"[..]));
-        let own = trap(printed, b" RETURN\n").unwrap();
-        assert_eq!(own, b"trap -- 'x' DEBUG\n");
     }
 }

@@ -1,10 +1,7 @@
-# What the front end defines in the engine. Every name starts with __substrate_. Descriptor 0 is
-# the control socket whenever the engine reads a command of the front end's; the user's code
-# never sees it. @TERMINAL@ and @WRAPPER@ are descriptor numbers filled in before use.
-
-__substrate_= __substrate_f=1 __substrate_s=0 __substrate_u= __substrate_o=$- __substrate_l= __substrate_m= __substrate_pre=
-__substrate_c=() __substrate_k=0 __substrate_i=0 __substrate_p= __substrate_z=0 __substrate_y= __substrate_g=2
-__substrate_v= __substrate_j= __substrate_w= __substrate_x= __substrate_n=0 __substrate_aside=0 __substrate_jobs=
+# What the front end defines in the engine. Every name starts with __substrate_. The engine reads
+# commands from descriptor 0, the control socket. Whatever may run code of the user's runs where
+# descriptor 0 is something else for as long as that takes, and the socket is @CONTROL@, a number
+# filled in before use: code that replaces its standard input has replaced nothing afterwards.
 
 __substrate_t() {
   \builtin return "$__substrate_n"
@@ -12,58 +9,78 @@ __substrate_t() {
 
 # Settings that would act on the front end's own commands are put aside while no line runs.
 __substrate_put_aside() {
-  if [[ $__substrate_aside == 1 ]]; then
-    \builtin return 0
-  fi
-  __substrate_k=0
-  if [[ -n ${PROMPT_COMMAND[*]+x} && ${PROMPT_COMMAND@a} != *r* ]]; then
-    case ${PROMPT_COMMAND@a} in
-    *a*) __substrate_k=1 __substrate_c=("${PROMPT_COMMAND[@]}") PROMPT_COMMAND=() ;;
-    *) __substrate_k=2 __substrate_c=("$PROMPT_COMMAND") PROMPT_COMMAND= ;;
-    esac
-  fi
-  __substrate_i=2
-  if [[ -n ${PS1+x} ]]; then
-    __substrate_i=0
-    if [[ ${PS1@a} != *r* ]]; then
-      __substrate_i=1 __substrate_p=$PS1
+  if [[ $__substrate_aside != 1 ]]; then
+    __substrate_k=0
+    if [[ -n ${PROMPT_COMMAND[*]+x} && ${PROMPT_COMMAND@a} != *r* ]]; then
+      case ${PROMPT_COMMAND@a} in
+      *a*) __substrate_k=1 __substrate_c=("${PROMPT_COMMAND[@]}") PROMPT_COMMAND=() ;;
+      *) __substrate_k=2 __substrate_c=("$PROMPT_COMMAND") PROMPT_COMMAND= ;;
+      esac
     fi
+    __substrate_i=2
+    if [[ -n ${PS1+x} ]]; then
+      __substrate_i=0
+      if [[ ${PS1@a} != *r* ]]; then
+        __substrate_i=1 __substrate_p=$PS1
+      fi
+    fi
+    if [[ $__substrate_i != 0 ]]; then
+      PS1=
+    fi
+    __substrate_z=0
+    if [[ -n ${PS0-} && ${PS0@a} != *r* ]]; then
+      __substrate_z=1 __substrate_y=$PS0 PS0=
+    fi
+    if [[ -o history || $__substrate_g == 2 ]]; then
+      __substrate_g=1
+    else
+      __substrate_g=0
+    fi
+    \builtin set +o history
+    __substrate_aside=1
   fi
-  if [[ $__substrate_i != 0 ]]; then
-    PS1=
+}
+
+# Aliases are for the user's code: the shell's own words mean what they mean.
+__substrate_plain() {
+  if \builtin shopt -q expand_aliases; then
+    __substrate_al=1
+    \builtin shopt -u expand_aliases
   fi
-  __substrate_z=0
-  if [[ -n ${PS0-} && ${PS0@a} != *r* ]]; then
-    __substrate_z=1 __substrate_y=$PS0 PS0=
+}
+
+__substrate_aliases() {
+  if [[ ${__substrate_al-} == 1 ]]; then
+    \builtin shopt -s expand_aliases
   fi
-  if [[ -o history || $__substrate_g == 2 ]]; then
-    __substrate_g=1
-  else
-    __substrate_g=0
-  fi
-  \builtin set +o history
-  __substrate_aside=1
+  __substrate_al=0
 }
 
 __substrate_give_back() {
-  if [[ $__substrate_aside == 0 ]]; then
-    \builtin return 0
+  if [[ $__substrate_aside != 0 ]]; then
+    case $__substrate_k in
+    1) PROMPT_COMMAND=("${__substrate_c[@]}") ;;
+    2) PROMPT_COMMAND=${__substrate_c[0]} ;;
+    esac
+    case $__substrate_i in
+    1) PS1=$__substrate_p ;;
+    2) \builtin unset -v PS1 ;;
+    esac
+    if [[ $__substrate_z == 1 ]]; then
+      PS0=$__substrate_y
+    fi
+    if [[ $__substrate_g == 1 ]]; then
+      \builtin set -o history
+    fi
+    __substrate_aside=0
   fi
-  case $__substrate_k in
-  1) PROMPT_COMMAND=("${__substrate_c[@]}") ;;
-  2) PROMPT_COMMAND=${__substrate_c[0]} ;;
-  esac
-  case $__substrate_i in
-  1) PS1=$__substrate_p ;;
-  2) \builtin unset -v PS1 ;;
-  esac
-  if [[ $__substrate_z == 1 ]]; then
-    PS0=$__substrate_y
+}
+
+# A report that got lost is given once more.
+__substrate_again() {
+  if [[ $__substrate_f == 0 ]]; then
+    __substrate_f=4
   fi
-  if [[ $__substrate_g == 1 ]]; then
-    \builtin set -o history
-  fi
-  __substrate_aside=0
 }
 
 # A line for the history, as it stands.
@@ -81,8 +98,8 @@ __substrate_b() {
   __substrate_give_back
   __substrate_f=1 __substrate_n=$__substrate_s
   \builtin unset -v __substrate_s __substrate_o
-  \builtin printf 'B\0' >&0
-  \builtin read -r __substrate_x
+  \builtin printf 'B\0' >&@CONTROL@
+  \builtin read -r __substrate_x <&@CONTROL@
   if [[ -n ${PS0-} ]]; then
     \builtin printf '%s' "${PS0@P}" >&2
   fi
@@ -96,73 +113,92 @@ __substrate_settle_history() {
   \builtin history -d -1
 }
 
-# The end of a line: called by the wrapper with `whole`; without it if the line was cut short,
+# The end of a line: called with `whole` after one that came to its end; without it if the line was cut short,
 # when bash may have put our own command into the history.
 __substrate_e() {
   __substrate_s=${__substrate_s-$?}
-  if [[ $__substrate_f != 1 ]]; then
-    \builtin return 0
-  fi
-  __substrate_o=${__substrate_o-$-}
-  \builtin set +aeuxv
-  __substrate_f=2
-  if [[ ${1-} != whole ]]; then
-    if [[ -o history && $(\builtin history 1) == *__substrate_* ]]; then
-      \builtin history -d -1
+  if [[ $__substrate_f == 1 ]]; then
+    __substrate_o=${__substrate_o-$-}
+    \builtin set +aeuxv
+    __substrate_plain
+    __substrate_f=2
+    if [[ ${1-} != whole ]]; then
+      if [[ -o history && $(\builtin history 1) == *__substrate_* ]]; then
+        \builtin history -d -1
+      fi
+      __substrate_settle_history
     fi
-    __substrate_settle_history
+    __substrate_put_aside
   fi
-  __substrate_put_aside
-  \builtin return 0
 }
 
 # After a line: the hooks run, then the front end is told what it must know.
 __substrate_r() {
   # Traps that announce commands keep still while a completion is under way.
   local COMP_LINE=__substrate_ COMP_POINT=0
-  case $__substrate_f in
-  0) \builtin return 0 ;;
-  2)
-    if [[ -n ${__substrate_quiet-} ]]; then
-      # A key was pressed; no line was run that hooks would have to hear of.
-      __substrate_quiet= __substrate_f=4
-    else
-      __substrate_f=4 __substrate_m=h __substrate_n=$__substrate_s
+  if [[ $__substrate_f != 0 ]]; then
+    if [[ $__substrate_f == 2 && -z ${__substrate_quiet-} ]]; then
+      __substrate_n=$__substrate_s
       __substrate_give_back
-      \builtin . /dev/fd/@WRAPPER@
+      # As a file, because `set -o vi` in an interactive `eval` makes bash read the terminal.
+      \builtin . /dev/fd/0 <<<'__substrate_hooks <>"$__substrate_tty" @CONTROL@>&-'
     fi
-    ;;
-  esac
-  \builtin trap -p DEBUG >&0
-  \builtin trap - DEBUG
-  \builtin export -n __substrate_s __substrate_u __substrate_o
-  local __substrate_a=
-  if [[ -o vi ]]; then __substrate_a+=v; fi
-  if [[ -o histexpand ]]; then __substrate_a+=H; fi
-  if \builtin shopt -q login_shell; then __substrate_a+=l; fi
-  __substrate_put_aside
-  local __substrate_b=$__substrate_i
-  # The prompt that bash starts with is nobody's choice.
-  if [[ $__substrate_b == 1 && $__substrate_p == '\s-\v\$ ' ]]; then __substrate_b=3; fi
-  __substrate_f=0
-  \builtin printf '\0R\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0' "$__substrate_s" "$__substrate_b" \
-    "$__substrate_v" "$__substrate_a" "${__substrate_o//[!aeuxv]/}" "${HISTCONTROL-}" "${IGNOREEOF-}" \
-    "${FCEDIT:-${VISUAL:-${EDITOR-}}}" "${histchars-!^#}" "${PATH-}" "${HOME+=}${HOME-}" >&0
+    # After a key that was pressed no hook has to hear of anything.
+    __substrate_quiet= __substrate_f=4
+    __substrate_plain
+    {
+      \builtin printf '\0T\0'
+      \builtin trap -p
+      \builtin trap - DEBUG RETURN ERR
+    } >&@CONTROL@ 2>/dev/null
+    \builtin export -n __substrate_s __substrate_u __substrate_o
+    local __substrate_a=
+    if [[ -o vi ]]; then __substrate_a+=v; fi
+    if [[ -o histexpand ]]; then __substrate_a+=H; fi
+    if \builtin shopt -q login_shell; then __substrate_a+=l; fi
+    if [[ $__substrate_al == 1 ]]; then __substrate_a+=a; fi
+    __substrate_put_aside
+    local __substrate_b=$__substrate_i
+    # One that cannot be put aside is shown as well.
+    if [[ $__substrate_b == 0 ]]; then __substrate_b=1; fi
+    # The prompt that bash starts with is nobody's choice.
+    if [[ $__substrate_b == 1 && $__substrate_p == '\s-\v\$ ' ]]; then __substrate_b=3; fi
+    __substrate_f=0
+    \builtin printf '\0R\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0' "$__substrate_s" "$__substrate_b" \
+      "$__substrate_v" "$__substrate_a" "${__substrate_o//[!aeuxv]/}" "${HISTCONTROL-}" "${IGNOREEOF-}" \
+      "${FCEDIT:-${VISUAL:-${EDITOR-}}}" "${histchars-!^#}" "${PATH-}" "${HOME+=}${HOME-}" \
+      "$__substrate_tty" >&@CONTROL@ 2>/dev/null
+  fi
   \builtin return 0
+}
+
+# With line editing on, bash leaves prompting to a line editor, which never runs. Where bash is interactive, that
+# is at the top, this would run it.
+__substrate_edits() {
+  if [[ ! -o vi && ! -o emacs ]]; then
+    \builtin set -o emacs
+  fi
+}
+
+# What the user wants done before a prompt.
+__substrate_hooks() {
+  __substrate_edits
+  __substrate_announce
+  __substrate_h
+  __substrate_d
 }
 
 # The user's PROMPT_COMMAND, in order, each with the line's status.
 __substrate_h() {
   local __substrate_a
-  if [[ ${PROMPT_COMMAND@a} != *r* ]]; then
-    for __substrate_a in "${PROMPT_COMMAND[@]}"; do
-      if __substrate_t "$__substrate_u"; then
-        \builtin eval "$__substrate_a"
-      else
-        \builtin eval "$__substrate_a"
-      fi
-    done
-  fi
+  __substrate_aliases
+  for __substrate_a in "${PROMPT_COMMAND[@]}"; do
+    if __substrate_t "$__substrate_u"; then
+      \builtin eval "$__substrate_a"
+    else
+      \builtin eval "$__substrate_a"
+    fi
+  done
   \builtin return 0
 }
 
@@ -187,4 +223,9 @@ __substrate_d() {
     if __substrate_t; then __substrate_v=${PS1@P}; else __substrate_v=${PS1@P}; fi
   fi
   \builtin return 0
+}
+
+# The user's DEBUG trap where a `return` in it must not leave what is ours.
+__substrate_debug() {
+  \builtin eval "$1"
 }

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +24,10 @@ pub struct Flow {
     held: Mutex<bool>,
     changed: Condvar,
     lost: AtomicBool,
+    /// So many of the next keys were typed while a program had the terminal.
+    left: AtomicUsize,
+    /// One of them was passed to the editor.
+    took_left: AtomicBool,
 }
 
 impl Flow {
@@ -35,6 +39,14 @@ impl Flow {
     /// Whether the terminal or the engine went away while the line was edited.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::SeqCst)
+    }
+
+    fn read_one(&self) {
+        let one_less = |left: usize| left.checked_sub(1);
+        let was_left = self
+            .left
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
+        self.took_left.fetch_or(was_left.is_ok(), Ordering::SeqCst);
     }
 
     fn set(&self, held: bool) {
@@ -86,9 +98,19 @@ impl Keys {
         self.pending.extend_from_slice(bytes);
     }
 
+    /// So many keys wait on the terminal that were typed while a program had it.
+    pub fn set_left(&mut self, left: usize) {
+        self.flow.left.store(left, Ordering::SeqCst);
+    }
+
     /// Whether keys wait that were typed for a program.
     pub fn has_foreign(&self) -> bool {
         self.foreign
+    }
+
+    /// Whether one of those that a program left was in the line.
+    pub fn took_left(&self) -> bool {
+        self.flow.took_left.swap(false, Ordering::SeqCst)
     }
 
     /// Keys that wait for the next line that is edited, for a program that comes first.
@@ -219,7 +241,10 @@ impl Feeder<'_> {
                 continue;
             }
             match process_group::read(source, &mut byte) {
-                Ok(1) => self.pass(byte[0]),
+                Ok(1) => {
+                    self.flow.read_one();
+                    self.pass(byte[0]);
+                }
                 Ok(_) => {
                     self.lose();
                     return Vec::new();
@@ -255,6 +280,9 @@ impl Feeder<'_> {
 
     fn lose(&self) {
         self.flow.lost.store(true, Ordering::SeqCst);
+        if self.paste.inside {
+            let _ = process_group::write_all(self.sink, PASTE_END);
+        }
         // After an escape, in a search or a quoted insert the editor takes one for something else.
         let _ = process_group::write_all(self.sink, &[self.interrupt; 4]);
     }
@@ -292,6 +320,9 @@ impl Feeder<'_> {
     }
 }
 
+/// What a terminal sends after a paste.
+const PASTE_END: &[u8; 6] = b"\x1b[201~";
+
 /// Recognises a bracketed paste.
 #[derive(Default)]
 struct Paste {
@@ -308,7 +339,7 @@ impl Paste {
         }
         match &self.recent {
             b"\x1b[200~" => self.inside = true,
-            b"\x1b[201~" => self.inside = false,
+            PASTE_END => self.inside = false,
             _ => {}
         }
         self.inside

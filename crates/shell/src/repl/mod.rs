@@ -346,6 +346,8 @@ enum Reader<'s, 'g> {
         history: SharedHistory,
         /// Keys that were typed before the next line.
         ahead: Vec<u8>,
+        /// So many of the next were typed while a program had the terminal.
+        left: usize,
     },
 }
 
@@ -377,6 +379,7 @@ impl<'s, 'g> Reader<'s, 'g> {
         Self::Plain {
             history,
             ahead: Vec::new(),
+            left: 0,
         }
     }
 
@@ -634,6 +637,11 @@ impl Session<'_, '_> {
             let mut engine = self.shared.engine.borrow_mut();
             engine.run(text, remembered, prefix, &mut self.console, aside)
         });
+        if self.shared.engine.borrow_mut().was_repaired() {
+            say(
+                "commands of the shell that the prompt stands on were redefined; they are its own again",
+            );
+        }
         match ran {
             Ok(Ran::Ready(_)) => {
                 let engine = self.shared.engine.borrow();
@@ -667,7 +675,11 @@ impl Session<'_, '_> {
             .gate
             .borrow_mut()
             .engine_lost(&ending.to_string());
-        let dialect = self.shared.engine.borrow().dialect();
+        let dialect = {
+            let mut engine = self.shared.engine.borrow_mut();
+            self.console.keep_typed(engine.take_typed_ahead());
+            engine.dialect()
+        };
         // The new one continues a session: the login files had their turn.
         self.options.startup.login = false;
         let directory = if cwd.is_dir() {
@@ -806,14 +818,24 @@ impl Session<'_, '_> {
             (engine.report().vi, engine.take_typed_ahead())
         };
         let vi = vi || self.options.vi == Some(true);
+        let still_waits = self.console.take_left();
         match &mut self.reader {
-            Reader::Plain { ahead: pending, .. } => {
+            Reader::Plain {
+                ahead: pending,
+                left,
+                ..
+            } => {
                 pending.extend(ahead);
-                self.typed &= pending.is_empty();
+                *left = still_waits.unwrap_or(*left);
+                self.typed &= pending.is_empty() && *left == 0;
                 let bash = self.shared.engine.borrow().dialect() == Dialect::Bash;
                 let terminal = self.console.terminal();
                 let shell = self.shared.shell.borrow();
-                plain::read(&prompt.0, pending, terminal, &shell, bash)
+                let read = plain::read(&prompt.0, pending, terminal, &shell, bash);
+                if let Read::Line(text) = &read {
+                    *left = left.saturating_sub(text.len() + 1);
+                }
+                read
             }
             Reader::Rich {
                 editor,
@@ -824,6 +846,9 @@ impl Session<'_, '_> {
                     return Read::Lost;
                 };
                 keys.push_pending(&ahead);
+                if let Some(left) = still_waits {
+                    keys.set_left(left);
+                }
                 // Somebody typed this for a program, which could stop reading wherever it liked.
                 self.typed &= !keys.has_foreign();
                 if ran_something {
@@ -845,6 +870,7 @@ impl Session<'_, '_> {
                 let line = keys.feed(&self.console, watched, &modes, || {
                     editor.readline_with_initial(&prompt, (&left, &right))
                 });
+                self.typed &= !keys.took_left();
                 // Keys for a program with a terminal of its own stay as they are until it gets them.
                 if !self.shared.engine.borrow().has_own_terminal() {
                     self.console.restore();

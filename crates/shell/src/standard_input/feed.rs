@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use substrate_broker::{Answer, Evaluation, Request};
+use substrate_broker::{Answer, Around, Evaluation, Request};
 use substrate_command::{Extent, first_command};
 use substrate_executor::approval;
 use substrate_executor::exit_status::{DENIED, FAILED};
@@ -23,6 +23,7 @@ use substrate_sys::process_group;
 use substrate_trace::{Mode, SpanInfo};
 
 use super::quiet::{is_quiet, is_quiet_builtin};
+use super::takes::takes_over;
 use super::waits::{Waits, Watched, can_be_seen};
 use super::{finish, request};
 use crate::repl::is_complete;
@@ -57,6 +58,8 @@ pub struct Feed<'a> {
     whole_lines: bool,
     /// The shell is an interactive one.
     pub interactive: bool,
+    /// It replaces aliases.
+    pub expands_aliases: bool,
     /// Nothing has changed what plain builtins mean.
     pub quiet_shell: bool,
 }
@@ -84,6 +87,7 @@ impl<'a> Feed<'a> {
             enforcing: parent.mode == Mode::Enforce,
             whole_lines: true,
             interactive: false,
+            expands_aliases: false,
             quiet_shell: false,
         }
     }
@@ -212,7 +216,8 @@ impl<'a> Feed<'a> {
         // Many at once where nothing is refused, else one.
         for length in [self.batch().max(first), first] {
             let text = self.text.get(..length).unwrap_or_default().to_vec();
-            let request = request(&text, &cwd, &search_path);
+            let around = || self.session.meaning();
+            let request = request(&text, &cwd, &search_path, Around::Asked(&around));
             let evaluation = self.session.broker.evaluate(&request);
             let whole =
                 matches!(&evaluation.answer, Answer::Allow(terms) if terms.place == Place::Direct);
@@ -356,6 +361,12 @@ impl<'a> Feed<'a> {
             .session
             .span(evaluation, shown, Vec::new(), request.cwd);
         span.parent_span = Some(self.parent.span_id);
+        if self.enforcing
+            && let Some(why) = takes_over(&evaluation.line, text, self.expands_aliases)
+        {
+            self.session.refuse(&span, None, why);
+            return Err(DENIED);
+        }
         let Some(permit) = approval::permit(self.session, request, evaluation, &span, None) else {
             return Err(DENIED);
         };

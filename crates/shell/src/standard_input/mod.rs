@@ -3,8 +3,10 @@
 //! bash reads a pipe of ours. It gets one command at a time, and the next when it waits for it: what a
 //! program or `read` takes from the same stream in between is data, and is not judged.
 
+mod doubt;
 mod feed;
 mod quiet;
+mod takes;
 mod waits;
 
 use std::ffi::{CString, OsStr, OsString};
@@ -14,12 +16,12 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use substrate_broker::{Answer, Evaluation, Input, Origin, Request};
+use substrate_broker::{Answer, Around, Evaluation, Input, Origin, Request};
 use substrate_policy::terms::Place;
 use substrate_runtime::supervise::{self, Ending, Program};
-use substrate_sys::{memfd, process_group, splice};
+use substrate_sys::{environment, memfd, process_group, splice};
 use substrate_text::command_line;
-use substrate_trace::{Completion, Event, SpanInfo};
+use substrate_trace::{Completion, Event, Mode, SpanInfo};
 
 use substrate_executor::exit_status::FAILED;
 use substrate_executor::front::Kind;
@@ -44,6 +46,34 @@ impl Arguments<'_> {
         self.options.iter().any(|option| option == "-i")
     }
 
+    /// The same for a bash that puts nothing in place of `!`, which is judged as it stands.
+    fn unexpanded(&self) -> Vec<OsString> {
+        let mut words = self.words();
+        let before = words.iter().rposition(|word| word == "-s").unwrap_or(0);
+        words.insert(before, "+H".into());
+        words
+    }
+
+    /// Whether the shell replaces aliases, as an interactive one does, or under POSIX rules.
+    fn expands_aliases(&self, shell: &Path, env: &[CString]) -> bool {
+        let said = |name: &str| environment::get(env, name).unwrap_or_default();
+        let posix = |text: &[u8]| {
+            text.split(|byte| *byte == b':')
+                .any(|option| option == b"posix")
+        };
+        let options = self.options.iter().map(|option| option.as_bytes());
+        self.interactive()
+            || !shell.ends_with("bash")
+            || options
+                .into_iter()
+                .any(|option| matches!(option, b"posix" | b"--posix" | b"expand_aliases"))
+            || environment::get(env, "POSIXLY_CORRECT").is_some()
+            || posix(said("SHELLOPTS"))
+            || said("BASHOPTS")
+                .split(|byte| *byte == b':')
+                .any(|option| option == b"expand_aliases")
+    }
+
     fn words(&self) -> Vec<OsString> {
         let mut words = Vec::new();
         if self.interactive() {
@@ -66,7 +96,9 @@ impl Arguments<'_> {
 /// Runs what comes on standard input until its end, or until the shell exits.
 pub fn run(session: &Session, arguments: &Arguments<'_>, cwd: &Path) -> Ending {
     let search_path = session.search_path();
-    let evaluation = session.broker.evaluate(&request(b":", cwd, &search_path));
+    let evaluation = session
+        .broker
+        .evaluate(&request(b":", cwd, &search_path, Around::Nothing));
     let ended = match needs_world(&evaluation) {
         true => in_a_world(session, arguments, cwd),
         false => beside_us(session, arguments, &evaluation, cwd),
@@ -86,7 +118,7 @@ fn in_a_world(session: &Session, arguments: &Arguments<'_>, cwd: &Path) -> std::
     file.rewind()?;
     process_group::replace_stdin(file)?;
     let job = Job::Input {
-        text,
+        text: doubt::without_doubtful(session, &text, cwd),
         words: arguments.words(),
     };
     Ok(oneshot::run(session, &job, None, cwd))
@@ -104,7 +136,11 @@ fn beside_us(
         ));
     };
     let mut words = vec![shell.file_name().unwrap_or_default().to_owned()];
-    words.extend(arguments.words());
+    let enforcing = evaluation.policy.mode == Mode::Enforce;
+    words.extend(match enforcing && shell.ends_with("bash") {
+        true => arguments.unexpanded(),
+        false => arguments.words(),
+    });
     let mut span = session.span(evaluation, command_line(&words), words.clone(), cwd);
     span.place = Some("direct");
     if !session.record_start(&span) {
@@ -114,7 +150,7 @@ fn beside_us(
     let (ours, pipe) = splice::pipe()?;
     // One page: it can be written to again as soon as everything in it was read.
     splice::set_pipe_size(pipe.as_fd(), 1);
-    splice::set_blocking(ours.as_fd())?;
+    substrate_sys::poll::set_blocking(&ours)?;
     process_group::replace_stdin(ours)?;
     let path = c_string(shell.as_os_str())?;
     let argv: Result<Vec<CString>, _> = words.iter().map(|word| c_string(word)).collect();
@@ -125,6 +161,7 @@ fn beside_us(
     };
     let mut feed = Feed::new(session, File::from(input), pipe, &shell, &span);
     feed.interactive = arguments.interactive();
+    feed.expands_aliases = arguments.expands_aliases(&shell, &session.env);
     feed.quiet_shell = arguments.options.is_empty() && !is_prepared(&session.env);
     let ending = supervise::run_beside(&program, |process| feed.serve(process))?;
     finish(session, &span, Some(ending));
@@ -155,7 +192,12 @@ fn finish(session: &Session, span: &SpanInfo, ending: Option<Ending>) {
     session.record_or_warn(&Event::command_complete(span, &done));
 }
 
-fn request<'a>(line: &'a [u8], cwd: &'a Path, search_path: &'a OsStr) -> Request<'a> {
+fn request<'a>(
+    line: &'a [u8],
+    cwd: &'a Path,
+    search_path: &'a OsStr,
+    around: Around<'a>,
+) -> Request<'a> {
     Request {
         input: Input::Line(line),
         origin: Origin::OneShot,
@@ -164,6 +206,7 @@ fn request<'a>(line: &'a [u8], cwd: &'a Path, search_path: &'a OsStr) -> Request
         variables: &[],
         aliases: &[],
         isolate: false,
+        around,
     }
 }
 

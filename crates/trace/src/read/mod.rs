@@ -3,12 +3,12 @@
 //! Lines that cannot be understood are skipped and counted. A filter looks at the raw
 //! bytes of a line first; only lines that may fit are parsed.
 
-pub(crate) mod bytes;
 mod filter;
 mod find;
 mod follow;
 mod lines;
 mod span;
+pub(crate) mod words;
 
 use std::collections::VecDeque;
 use std::fmt;

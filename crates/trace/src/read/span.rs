@@ -9,9 +9,9 @@ use std::time::SystemTime;
 use serde::Deserialize;
 use serde::de::Deserializer;
 
-use super::bytes::{Bytes, optional_bytes, path};
 use crate::{Enforced, FsDiff, NetAttempt, NetUse, RuleRef};
 use substrate_text::time::parse;
+use substrate_text::wire::{self, Bytes};
 
 /// An event and the line it came from.
 #[derive(Debug, Clone)]
@@ -87,10 +87,10 @@ pub struct Span {
     #[serde(default)]
     pub agent_id: Option<String>,
     /// The working directory.
-    #[serde(default, deserialize_with = "optional_path")]
+    #[serde(default, deserialize_with = "wire::optional::deserialize")]
     pub cwd: Option<PathBuf>,
     /// The command as a line.
-    #[serde(default, deserialize_with = "optional_bytes")]
+    #[serde(default, deserialize_with = "wire::optional::deserialize")]
     pub cmd: Option<OsString>,
     /// The command as words.
     #[serde(default, deserialize_with = "optional_list")]
@@ -153,7 +153,7 @@ pub struct Span {
     #[serde(default)]
     pub attempt: Option<NetAttempt>,
     /// Of a reload: the policy file.
-    #[serde(default, deserialize_with = "optional_path")]
+    #[serde(default, deserialize_with = "wire::optional::deserialize")]
     pub file: Option<PathBuf>,
     /// Of a reload: why the new policy was not taken.
     #[serde(default)]
@@ -237,7 +237,7 @@ pub struct RecordedStream {
     /// `file`, `pipe` or `terminal`.
     pub via: Option<String>,
     /// Its beginning, without secrets.
-    #[serde(deserialize_with = "optional_bytes")]
+    #[serde(deserialize_with = "wire::optional::deserialize")]
     pub copy: Option<OsString>,
 }
 
@@ -246,7 +246,7 @@ pub struct RecordedStream {
 #[serde(default)]
 pub struct RecordedReplay {
     /// The value of `PATH`.
-    #[serde(deserialize_with = "optional_bytes")]
+    #[serde(deserialize_with = "wire::optional::deserialize")]
     pub path: Option<OsString>,
     /// Stored variables.
     #[serde(deserialize_with = "variables")]
@@ -257,10 +257,10 @@ pub struct RecordedReplay {
     #[serde(deserialize_with = "octal")]
     pub umask: Option<u32>,
     /// The locale.
-    #[serde(deserialize_with = "optional_bytes")]
+    #[serde(deserialize_with = "wire::optional::deserialize")]
     pub locale: Option<OsString>,
     /// The working directory.
-    #[serde(deserialize_with = "optional_path")]
+    #[serde(deserialize_with = "wire::optional::deserialize")]
     pub cwd: Option<PathBuf>,
     /// The policy.
     pub policy_id: Option<String>,
@@ -287,7 +287,7 @@ pub struct RecordedReplay {
 #[serde(default)]
 pub struct RecordedTool {
     /// Its file.
-    #[serde(with = "path")]
+    #[serde(deserialize_with = "wire::deserialize")]
     pub path: PathBuf,
     /// The SHA-256 of its content, in hexadecimal.
     pub sha256: String,
@@ -309,12 +309,6 @@ fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     d: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(d)?.unwrap_or_default())
-}
-
-fn optional_path<'de, D: Deserializer<'de>>(d: D) -> Result<Option<PathBuf>, D::Error> {
-    #[derive(Deserialize)]
-    struct Wrapped(#[serde(with = "path")] PathBuf);
-    Ok(Option::<Wrapped>::deserialize(d)?.map(|wrapped| wrapped.0))
 }
 
 fn optional_list<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<OsString>>, D::Error> {

@@ -4,22 +4,25 @@ mod drift;
 mod report;
 mod select;
 
+use crate::asker::Asker;
+use crate::worlds::begin;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use substrate_executor::approval;
+use substrate_executor::session::Session;
 
 use serde_json::json;
-use substrate_broker::{Answer, Broker, BrokerError, Evaluation, Input, Origin, Request};
+use substrate_broker::{Answer, Around, Evaluation, Input, Origin, Request};
 use substrate_executor::exit_status::{DENIED, FAILED};
 use substrate_executor::front::Kind;
 use substrate_executor::guarded::StartJudge;
 use substrate_executor::recording;
-use substrate_executor::session::working_directory;
 use substrate_executor::worlds::{Oversight, Wire, Worlds};
-use substrate_policy::terms::{Place, WorldSpec};
+use substrate_policy::terms::Place;
 use substrate_replay::{Accepted, Again, Past, Refusal, Run, accept};
 use substrate_runtime::supervise::Ending;
 use substrate_shell::notice::Notices;
-use substrate_shell::terminal_front::Terminal;
 use substrate_sys::environment;
 use substrate_trace::read::{Reader, Record};
 use substrate_trace::{Component, Key, Redactor, Retention, SessionId, SpanInfo, Writer, denial};
@@ -29,13 +32,12 @@ use super::trace::look::Look;
 use crate::failure::Failure;
 use crate::out;
 use crate::replay_args::ReplayArgs;
-use crate::shell_mode::open_broker;
 use crate::worlds::ThisMachine;
 
 /// Replays: 0 the same, 1 not, 126 denied today, 125 not possible.
-pub fn run(args: ReplayArgs) -> Ending {
+pub fn run(asker: &Asker, args: ReplayArgs) -> Ending {
     let notices = Notices::new(&environment::raw());
-    match replay(args, notices) {
+    match replay(asker, args, notices) {
         Ok(status) => Ending::Exit(status),
         Err(failure) => {
             notices.say(Kind::Failed, &failure.to_string());
@@ -44,10 +46,10 @@ pub fn run(args: ReplayArgs) -> Ending {
     }
 }
 
-fn replay(mut args: ReplayArgs, notices: Notices) -> Result<i32, Failure> {
-    let env = environment::raw();
-    let cwd = working_directory(&env).map_err(BrokerError::Cwd)?;
-    let broker = open_broker(args.policy.take(), false, &env, &cwd)?;
+fn replay(asker: &Asker, mut args: ReplayArgs, notices: Notices) -> Result<i32, Failure> {
+    let broker = asker.broker(args.policy.take())?;
+    let session = begin(broker, environment::raw(), notices);
+    let broker = &session.broker;
     let home = broker.home().path.clone();
     let records = select::select(&Reader::open(&home)?, &args)?;
     let key = Key::existing(&home)?;
@@ -59,9 +61,9 @@ fn replay(mut args: ReplayArgs, notices: Notices) -> Result<i32, Failure> {
     }
     let several = records.len() > 1 || args.last.is_some_and(|n| n > 1) || args.session.is_some();
     let replays = Replays {
-        broker: &broker,
+        session: &session,
         notices,
-        look: Look::new(),
+        look: Look::new(asker),
         key: &key,
         redactor: &redactor,
         several,
@@ -97,7 +99,7 @@ impl End {
 }
 
 struct Replays<'a> {
-    broker: &'a Broker,
+    session: &'a Session,
     notices: Notices,
     look: Look,
     key: &'a Key,
@@ -129,30 +131,45 @@ impl Replays<'_> {
     }
 
     fn one(&mut self, record: &Record, chained: bool) -> Result<End, Failure> {
-        let home = self.broker.home().path.clone();
+        let home = self.session.broker.home().path.clone();
         let past = match Past::new(&home, self.key, record, self.args.here) {
             Ok(past) => past,
             Err(refusal) => return self.refused(record, &refusal),
         };
-        let evaluation = self.judge(&past);
-        let spec = match terms(&evaluation) {
-            Ok(spec) => spec,
-            Err((end, why)) => {
-                let kind = if end == End::Denied {
-                    Kind::Refused
-                } else {
-                    Kind::Failed
-                };
-                return self.stopped(record, end, kind, &why);
-            }
+        let (line, search_path) = (past.line(), past.context.path.clone());
+        let search_path = search_path.unwrap_or_default();
+        let request = Request {
+            input: match past.argv() {
+                Some(argv) => Input::Argv(argv),
+                None => Input::Line(line.as_bytes()),
+            },
+            origin: Origin::Replay,
+            cwd: &past.cwd,
+            search_path: &search_path,
+            variables: &[],
+            aliases: &[],
+            isolate: true,
+            around: Around::Nothing,
         };
-        let private = substrate_executor::snapshot::private(self.broker, past.root.as_deref());
-        let mut warnings = drift::around(self.broker, &past);
+        let evaluation = self.session.broker.evaluate(&request);
+        let span = span(&past, &evaluation);
+        let permit = approval::permit(self.session, &request, &evaluation, &span, None);
+        let Some(permit) = permit else {
+            return self.denied(record, &evaluation);
+        };
+        let Place::Isolated(spec) = &permit.terms.place else {
+            let why =
+                "today's policy has no world for it (`world.enabled`), and a replay needs one";
+            return self.stopped(record, End::Failed, Kind::Failed, why);
+        };
+        let private =
+            substrate_executor::snapshot::private(&self.session.broker, past.root.as_deref());
+        let mut warnings = drift::around(&self.session.broker, &past);
         let (env, warning) = drift::environment(&past, self.key);
         warnings.extend(warning);
         let (stdin, warning) = drift::stdin(&past, self.key);
         warnings.extend(warning);
-        let backend = match self.world(&past, &evaluation) {
+        let backend = match self.world(&span, &evaluation, &search_path) {
             Ok(backend) => backend,
             Err(error) => {
                 let text = error.to_string();
@@ -161,7 +178,7 @@ impl Replays<'_> {
         };
         let run = Run {
             backend: backend.as_ref(),
-            spec: &spec,
+            spec,
             private,
             env,
             stdin,
@@ -220,70 +237,52 @@ impl Replays<'_> {
         self.stopped(record, end, Kind::Failed, &refusal.to_string())
     }
 
+    /// A refusal was said and recorded where all are.
+    fn denied(&self, record: &Record, evaluation: &Evaluation) -> Result<End, Failure> {
+        let why = match &evaluation.answer {
+            Answer::Deny(rule) => (rule, "a replay is judged by today's policy"),
+            Answer::Ask(_, rule) => (rule, "today it needs a person's approval"),
+            Answer::Allow(_) => (&None, ""),
+        };
+        let text = denial(&evaluation.policy.id, why.0.as_ref(), why.1);
+        self.answer(record, End::Denied, &text)?;
+        Ok(End::Denied)
+    }
+
     /// Says why a span was not run.
     fn stopped(&self, record: &Record, end: End, kind: Kind, why: &str) -> Result<End, Failure> {
-        let id = &record.span.span_id;
-        let id = substrate_text::visible(id.as_bytes());
+        let id = self.answer(record, end, why)?;
+        self.notices
+            .say(kind, &format!("cannot replay {id}: {why}"));
+        Ok(end)
+    }
+
+    /// Answers a program that there is no comparison.
+    fn answer(&self, record: &Record, end: End, why: &str) -> Result<String, Failure> {
+        let id = substrate_text::visible(record.span.span_id.as_bytes());
         if self.args.json {
-            let verdict = if end == End::Denied {
-                "denied"
-            } else {
-                "impossible"
+            let verdict = match end {
+                End::Denied => "denied",
+                _ => "impossible",
             };
             let line = json!({"span_id": id, "verdict": verdict, "same": null, "why": why});
             out::print(&format!("{line}\n"))?;
         }
-        let text = match end {
-            End::Denied => why.to_owned(),
-            _ => format!("cannot replay {id}: {why}"),
-        };
-        self.notices.say(kind, &text);
-        Ok(end)
-    }
-
-    /// Judges it by today's policy.
-    fn judge(&self, past: &Past) -> Evaluation {
-        let line = past.line();
-        let search_path = past.context.path.clone().unwrap_or_default();
-        self.broker.evaluate(&Request {
-            input: match past.argv() {
-                Some(argv) => Input::Argv(argv),
-                None => Input::Line(line.as_bytes()),
-            },
-            origin: Origin::Replay,
-            cwd: &past.cwd,
-            search_path: &search_path,
-            variables: &[],
-            aliases: &[],
-            isolate: true,
-        })
+        Ok(id)
     }
 
     /// What makes its world: every program start in there is judged by today's policy too, and
     /// what is refused belongs to the span.
     fn world(
         &self,
-        past: &Past,
+        span: &SpanInfo,
         evaluation: &Evaluation,
+        search_path: &OsStr,
     ) -> std::io::Result<Box<dyn WorldBackend>> {
-        let search_path = past.context.path.clone().unwrap_or_default();
-        let judge = StartJudge::replaying(
-            self.broker,
-            Arc::new(Terminal::new(self.notices)),
-            &search_path,
-        );
-        let session = past.span.session_id.parse();
-        let session = session.unwrap_or_else(|_| SessionId::new());
-        let mut span = SpanInfo::new(Component::Replay, session, None);
-        if let Ok(id) = past.span.span_id.parse() {
-            span.span_id = id;
-        }
-        span.policy_id.clone_from(&evaluation.policy.id);
-        span.mode = evaluation.policy.mode;
-        span.cwd.clone_from(&past.cwd);
-        span.cmd = past.line();
-        judge.begin_line(&span, evaluation);
-        let spent = self.broker.egress_cells()?;
+        let front = Arc::clone(&self.session.front);
+        let judge = StartJudge::replaying(&self.session.broker, front, search_path);
+        judge.begin_line(span, evaluation);
+        let spent = self.session.broker.egress_cells()?;
         let wire = Wire {
             on_event: Arc::new(|_| ()),
             spent,
@@ -297,8 +296,8 @@ impl Replays<'_> {
 
     /// Makes the new result the record.
     fn accept(&self, past: &Past, outcome: &substrate_replay::Outcome) -> Result<(), Failure> {
-        let home = &self.broker.home().path;
-        let info = self.broker.info();
+        let home = &self.session.broker.home().path;
+        let info = self.session.broker.info();
         let tools = past.context.tools.iter().map(|tool| tool.path.clone());
         let now = Accepted {
             policy_id: info.id.clone(),
@@ -317,24 +316,19 @@ impl Replays<'_> {
     }
 }
 
-/// The world in which today's policy lets it run; else why it does not.
-fn terms(evaluation: &Evaluation) -> Result<WorldSpec, (End, String)> {
-    let denied = |rule: &Option<_>, why| {
-        let text = denial(&evaluation.policy.id, Option::as_ref(rule), why);
-        (End::Denied, text)
-    };
-    match &evaluation.answer {
-        Answer::Allow(terms) => match &terms.place {
-            Place::Isolated(spec) => Ok((**spec).clone()),
-            _ => Err((
-                End::Failed,
-                "today's policy has no world for it (`world.enabled`), and a replay needs one"
-                    .to_owned(),
-            )),
-        },
-        Answer::Deny(rule) => Err(denied(rule, "a replay is judged by today's policy")),
-        Answer::Ask(_, rule) => Err(denied(rule, "today it needs a person's approval")),
+/// What is asked, refused and started again belongs to the span that is replayed.
+fn span(past: &Past, evaluation: &Evaluation) -> SpanInfo {
+    let session = past.span.session_id.parse();
+    let session = session.unwrap_or_else(|_| SessionId::new());
+    let mut span = SpanInfo::new(Component::Replay, session, None);
+    if let Ok(id) = past.span.span_id.parse() {
+        span.span_id = id;
     }
+    span.policy_id.clone_from(&evaluation.policy.id);
+    span.mode = evaluation.policy.mode;
+    span.cwd.clone_from(&past.cwd);
+    span.cmd = past.line();
+    span
 }
 
 /// One line about several spans.

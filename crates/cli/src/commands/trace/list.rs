@@ -1,5 +1,6 @@
 //! `trace list`, `grep`, `violations` and `tail`: one line a span, or an event.
 
+use crate::asker::Asker;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -16,6 +17,7 @@ use crate::out;
 
 /// Spans that fit: all of them oldest first, or the newest so many.
 pub fn spans(
+    asker: &Asker,
     reader: &Reader,
     mut filter: Filter,
     last: Option<usize>,
@@ -29,7 +31,7 @@ pub fn spans(
         // Only on the way back it is known whether a command that began has ended.
         filter.event_types.push("command_start".to_owned());
     }
-    let look = Look::new();
+    let look = Look::new(asker);
     let mut ended = HashSet::new();
     let row = |record: &Record| match json {
         true => raw(record),
@@ -37,10 +39,10 @@ pub fn spans(
     };
     let head = (!json).then(|| look.head());
     print(
+        Pages::new(asker, &look),
         reader,
         &filter,
         last,
-        &look,
         head,
         |span| is_row(span, &mut ended),
         row,
@@ -68,6 +70,7 @@ pub fn refused(span: &Span) -> bool {
 
 /// What the policy refused or would have refused.
 pub fn violations(
+    asker: &Asker,
     reader: &Reader,
     mut filter: Filter,
     last: Option<usize>,
@@ -76,12 +79,13 @@ pub fn violations(
     filter.event_types = ["policy_violation", "rate_limit"]
         .map(str::to_owned)
         .to_vec();
-    let look = Look::new();
+    let look = Look::new(asker);
     let row = |record: &Record| match json {
         true => raw(record),
         false => violation(&look, &record.span).into_bytes(),
     };
-    print(reader, &filter, last, &look, None, |_| true, row)
+    let pages = Pages::new(asker, &look);
+    print(pages, reader, &filter, last, None, |_| true, row)
 }
 
 fn violation(look: &Look, span: &Span) -> String {
@@ -111,6 +115,7 @@ fn violation(look: &Look, span: &Span) -> String {
 
 /// The newest events, and with `follow` those that come.
 pub fn tail(
+    asker: &Asker,
     home: &Path,
     reader: &Reader,
     filter: &Filter,
@@ -118,7 +123,7 @@ pub fn tail(
     follow: bool,
     json: bool,
 ) -> Result<(), Failure> {
-    let look = Look::new();
+    let look = Look::new(asker);
     let mut live = Follow::from_end(home, filter)?;
     let row = |record: &Record| match json {
         true => raw(record),
@@ -185,15 +190,14 @@ fn event(look: &Look, span: &Span) -> String {
 
 /// Prints what fits: all of it as it is found, or the newest so many.
 fn print(
+    mut pages: Pages,
     reader: &Reader,
     filter: &Filter,
     last: Option<usize>,
-    look: &Look,
     head: Option<String>,
     mut wanted: impl FnMut(&Span) -> bool,
     row: impl Fn(&Record) -> Vec<u8>,
 ) -> Result<(), Failure> {
-    let mut pages = Pages::new(look);
     let mut head = head;
     let mut put = |record: &Record| {
         // A head without a table says nothing.

@@ -1,5 +1,6 @@
 //! How spans look on a terminal: columns that fit it, colours, times as people say them.
 
+use crate::asker::Asker;
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::time::{Duration, SystemTime};
@@ -10,8 +11,6 @@ use substrate_sys::{environment, terminal};
 use substrate_text::visible_whole;
 use substrate_trace::read::Span;
 use unicode_width::UnicodeWidthChar;
-
-use crate::out;
 
 /// Letters of an id that are enough to tell spans apart.
 const SHORT: usize = 12;
@@ -51,7 +50,7 @@ pub enum Tint {
 
 impl Look {
     /// Reads it from standard output and the environment.
-    pub fn new() -> Self {
+    pub fn new(asker: &Asker) -> Self {
         let stdout = std::io::stdout();
         let size = stdout
             .is_terminal()
@@ -62,7 +61,7 @@ impl Look {
             width: size.as_ref().map(|size| usize::from(size.columns)),
             height: size.map(|size| usize::from(size.rows)),
             unicode: Notices::new(&environment::raw()).unicode(),
-            colour: out::colours(),
+            colour: asker.colours(),
             now: SystemTime::now(),
         }
     }

@@ -10,6 +10,7 @@ mod stats;
 mod tree;
 mod view;
 
+use crate::asker::Asker;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -18,13 +19,12 @@ use substrate_shell::notice::Notices;
 use substrate_sys::environment;
 use substrate_trace::read::{Filter, FindError, Order, Reader, Record, Skipped, SpanEvents};
 
-use crate::commands::ask;
 use crate::failure::Failure;
 use crate::trace_args::{FilterArgs, TraceArgs, TraceCommand};
 
 /// Runs a subcommand of `trace`, or shows one span.
-pub fn run(args: TraceArgs) -> Result<(), Failure> {
-    let home = ask::home()?;
+pub fn run(asker: &Asker, args: TraceArgs) -> Result<(), Failure> {
+    let home = asker.home()?;
     let command = args.command.unwrap_or(match args.span {
         Some(span) => TraceCommand::Show {
             span,
@@ -42,8 +42,8 @@ pub fn run(args: TraceArgs) -> Result<(), Failure> {
     let reader = Reader::open(&home.path)?;
     match command {
         TraceCommand::List { last, wanted, json } => {
-            let filter = filter(&reader, wanted, None)?;
-            list::spans(&reader, filter, Some(last), json)
+            let filter = filter(asker, &reader, wanted, None)?;
+            list::spans(asker, &reader, filter, Some(last), json)
         }
         TraceCommand::Grep {
             text,
@@ -51,12 +51,12 @@ pub fn run(args: TraceArgs) -> Result<(), Failure> {
             wanted,
             json,
         } => {
-            let filter = filter(&reader, wanted, text.as_deref())?;
-            list::spans(&reader, filter, last, json)
+            let filter = filter(asker, &reader, wanted, text.as_deref())?;
+            list::spans(asker, &reader, filter, last, json)
         }
         TraceCommand::Violations { last, wanted, json } => {
-            let filter = filter(&reader, wanted, None)?;
-            list::violations(&reader, filter, last, json)
+            let filter = filter(asker, &reader, wanted, None)?;
+            list::violations(asker, &reader, filter, last, json)
         }
         TraceCommand::Tail {
             last,
@@ -64,38 +64,43 @@ pub fn run(args: TraceArgs) -> Result<(), Failure> {
             wanted,
             json,
         } => {
-            let filter = filter(&reader, wanted, None)?;
-            list::tail(&home.path, &reader, &filter, last, follow, json)
+            let filter = filter(asker, &reader, wanted, None)?;
+            list::tail(asker, &home.path, &reader, &filter, last, follow, json)
         }
         TraceCommand::Tree {
             span,
             session,
             json,
-        } => tree::run(&reader, span.as_deref(), session.as_deref(), json),
-        TraceCommand::Show { span, json } => show::run(&home.path, &reader, &span, json),
+        } => tree::run(asker, &reader, span.as_deref(), session.as_deref(), json),
+        TraceCommand::Show { span, json } => show::run(asker, &home.path, &reader, &span, json),
         TraceCommand::Stats { top, wanted, json } => {
-            let filter = filter(&reader, wanted, None)?;
-            stats::run(&reader, filter, top, json)
+            let filter = filter(asker, &reader, wanted, None)?;
+            stats::run(asker, &reader, filter, top, json)
         }
         TraceCommand::Export { format, wanted } => {
-            let filter = filter(&reader, wanted, None)?;
+            let filter = filter(asker, &reader, wanted, None)?;
             export::run(&reader, filter, &format)
         }
         TraceCommand::View(mut args) => {
-            let filter = filter(&reader, std::mem::take(&mut args.wanted), None)?;
-            view::run(&home.path, &reader, filter, &args)
+            let filter = filter(asker, &reader, std::mem::take(&mut args.wanted), None)?;
+            view::run(asker, &home.path, &reader, filter, &args)
         }
         TraceCommand::Prune { .. } => Ok(()),
     }
 }
 
 /// The conditions that arguments name.
-pub fn filter(reader: &Reader, args: FilterArgs, text: Option<&OsStr>) -> Result<Filter, Failure> {
+pub fn filter(
+    asker: &Asker,
+    reader: &Reader,
+    args: FilterArgs,
+    text: Option<&OsStr>,
+) -> Result<Filter, Failure> {
     let session = args
         .session
         .map(|name| session(reader, &name))
         .transpose()?;
-    let absolute = |path: std::path::PathBuf| std::path::absolute(&path).unwrap_or(path);
+    let absolute = |path: std::path::PathBuf| asker.absolute(&path).unwrap_or(path);
     Ok(Filter {
         command: text.map(|text| text.as_bytes().to_vec()),
         cwd: args.cwd.map(absolute),

@@ -1,17 +1,20 @@
 //! Output that starts a pager when it grows longer than the terminal.
 
+use crate::asker::Asker;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::{Child, Command, Stdio};
 
 use super::look::Look;
-use crate::{authority, out};
+use crate::out;
 
 /// Takes text bit by bit; [`Pages::finish`] must be called at the end.
 pub struct Pages {
     limit: usize,
     lines: usize,
     waiting: Vec<u8>,
+    /// What shows it page by page, not started yet.
+    wanted: Option<Command>,
     pager: Option<Child>,
 }
 
@@ -29,8 +32,9 @@ const PIECE: usize = 32 << 10;
 
 impl Pages {
     /// For the place that a look was taken at.
-    pub fn new(look: &Look) -> Self {
+    pub fn new(asker: &Asker, look: &Look) -> Self {
         Self {
+            wanted: pager(asker),
             limit: look
                 .height
                 .map_or(usize::MAX, |height| height.saturating_sub(1)),
@@ -44,6 +48,7 @@ impl Pages {
             limit: usize::MAX,
             lines: 0,
             waiting: Vec::new(),
+            wanted: None,
             pager: None,
         }
     }
@@ -56,7 +61,8 @@ impl Pages {
             if self.lines <= self.limit {
                 return Ok(Wanted::More);
             }
-            self.pager = start();
+            let wanted = self.wanted.as_mut();
+            self.pager = wanted.and_then(|pager| pager.spawn().ok());
             if self.pager.is_none() {
                 self.limit = usize::MAX;
             }
@@ -94,22 +100,25 @@ impl Pages {
 
 /// `$PAGER`, else `less`; none when it is empty, `cat`, or cannot be started. Below a session it would
 /// be a program that no policy has judged, so there is none.
-fn start() -> Option<Child> {
-    if !authority::free() {
+fn pager(asker: &Asker) -> Option<Command> {
+    if !asker.free() {
         return None;
     }
-    let chosen = authority::variable("PAGER").unwrap_or_else(|| OsString::from("less"));
+    let chosen = asker
+        .variable("PAGER")
+        .unwrap_or_else(|| OsString::from("less"));
     let text = chosen.to_str()?;
     let mut words = text.split_ascii_whitespace();
     let program = words.next().filter(|program| *program != "cat")?;
     let mut command = Command::new(program);
     command
         .args(words)
-        .envs(authority::shell_variables())
+        .envs(asker.shell_variables())
+        .current_dir(asker.cwd().ok()?)
         .stdin(Stdio::piped());
     // Colours pass through, and `less` leaves the text on the screen.
-    if authority::variable("LESS").is_none() {
+    if asker.variable("LESS").is_none() {
         command.env("LESS", "FRX");
     }
-    command.spawn().ok()
+    Some(command)
 }

@@ -1,5 +1,6 @@
 //! `trace show`: everything about one span.
 
+use crate::asker::Asker;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -16,10 +17,16 @@ use crate::failure::Failure;
 const LISTED: usize = 40;
 
 /// Shows a span, for a person or as its lines.
-pub fn run(home: &Path, reader: &Reader, name: &str, as_json: bool) -> Result<(), Failure> {
+pub fn run(
+    asker: &Asker,
+    home: &Path,
+    reader: &Reader,
+    name: &str,
+    as_json: bool,
+) -> Result<(), Failure> {
     let found = find(reader, name)?;
-    let look = Look::new();
-    let mut pages = Pages::new(&look);
+    let look = Look::new(asker);
+    let mut pages = Pages::new(asker, &look);
     if as_json {
         for record in &found.events {
             pages.write(&raw(record))?;

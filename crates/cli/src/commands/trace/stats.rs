@@ -1,5 +1,6 @@
 //! `trace stats`: counting.
 
+use crate::asker::Asker;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -40,7 +41,13 @@ struct Use {
 }
 
 /// Counts what fits and shows the first so many of each.
-pub fn run(reader: &Reader, mut filter: Filter, top: usize, as_json: bool) -> Result<(), Failure> {
+pub fn run(
+    asker: &Asker,
+    reader: &Reader,
+    mut filter: Filter,
+    top: usize,
+    as_json: bool,
+) -> Result<(), Failure> {
     filter.ran = true;
     filter.event_types = ["command_complete", "policy_violation"]
         .map(str::to_owned)
@@ -54,7 +61,7 @@ pub fn run(reader: &Reader, mut filter: Filter, top: usize, as_json: bool) -> Re
     stats.keep_slowest(top);
     let text = match as_json {
         true => format!("{}\n", stats.json(top)),
-        false => stats.text(&Look::new(), top),
+        false => stats.text(&Look::new(asker), top),
     };
     Ok(out::print(&text)?)
 }

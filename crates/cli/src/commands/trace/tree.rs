@@ -1,5 +1,6 @@
 //! `trace tree`: spans below those that started them.
 
+use crate::asker::Asker;
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
@@ -16,6 +17,7 @@ const DEEPEST: usize = 64;
 
 /// Shows a session, or what is below one span.
 pub fn run(
+    asker: &Asker,
     reader: &Reader,
     span: Option<&str>,
     in_session: Option<&str>,
@@ -36,8 +38,8 @@ pub fn run(
         let text = json!({"session_id": tree.session_id, "spans": nodes});
         return Ok(out::print(&format!("{text}\n"))?);
     }
-    let look = Look::new();
-    let mut pages = Pages::new(&look);
+    let look = Look::new(asker);
+    let mut pages = Pages::new(asker, &look);
     let title = look.tint(Tint::Dim, &tree.session_id) + "\n";
     pages.write(title.as_bytes())?;
     let mut text = String::new();

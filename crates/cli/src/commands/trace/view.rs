@@ -1,5 +1,6 @@
 //! `trace view`: spans as one page for a browser, with nothing in it that comes from elsewhere.
 
+use crate::asker::Asker;
 use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
@@ -13,7 +14,6 @@ use substrate_trace::read::{Filter, Order, Reader, Record};
 use substrate_trace::sha256_hex;
 
 use super::tell_skipped;
-use crate::authority;
 use crate::failure::Failure;
 use crate::out;
 use crate::trace_args::ViewArgs;
@@ -26,12 +26,18 @@ const SCRIPT: &str = include_str!("view.js");
 const BEYOND: usize = 1000;
 
 /// Writes the page, and opens it when asked to.
-pub fn run(home: &Path, reader: &Reader, filter: Filter, args: &ViewArgs) -> Result<(), Failure> {
+pub fn run(
+    asker: &Asker,
+    home: &Path,
+    reader: &Reader,
+    filter: Filter,
+    args: &ViewArgs,
+) -> Result<(), Failure> {
     let spans = spans(reader, filter, args.last)?;
     let page = page(&spans);
     let path = match &args.output {
         Some(path) if path.as_os_str() == "-" => return Ok(out::write(page.as_bytes())?),
-        Some(path) => path.clone(),
+        Some(path) => asker.path(path),
         None => home.join("trace.html"),
     };
     write(&path, page.as_bytes()).map_err(|error| Failure::File {
@@ -40,7 +46,7 @@ pub fn run(home: &Path, reader: &Reader, filter: Filter, args: &ViewArgs) -> Res
     })?;
     out::print(&format!("{}\n", path.display()))?;
     match args.open {
-        true => open(&path),
+        true => open(asker, &path),
         false => Ok(()),
     }
 }
@@ -170,8 +176,8 @@ fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// Shows the page to a person. Whoever runs below a session has no say in what program that starts.
-fn open(path: &Path) -> Result<(), Failure> {
-    if !authority::free() {
+fn open(asker: &Asker, path: &Path) -> Result<(), Failure> {
+    if !asker.free() {
         return Err(Failure::Refused(
             "inside a session no browser is started; open the file from outside".to_owned(),
         ));
