@@ -5,13 +5,14 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::common::{Sandbox, skip};
+use crate::common::Sandbox;
 use serde_json::{Value, json};
+use substrate_rig::does_not_apply;
 
 #[test]
 fn the_agent_preset_meets_its_numbers() {
     let Some(file) = std::env::var_os("SUBSTRATE_VERDICTS") else {
-        return skip(
+        return does_not_apply(
             "the_agent_preset_meets_its_numbers",
             "SUBSTRATE_VERDICTS names no file",
         );

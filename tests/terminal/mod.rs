@@ -378,10 +378,11 @@ impl Terminal {
         self.home.path().join(name)
     }
 
-    /// The events of the trace, as JSON.
+    /// The events of the trace, as JSON; what is being written is none yet.
     pub fn trace(&self) -> Vec<serde_json::Value> {
         self.content(".substrate/trace.jsonl")
-            .lines()
+            .split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'))
             .map(|line| serde_json::from_str(line).unwrap())
             .collect()
     }

@@ -206,13 +206,17 @@ __substrate_h() {
 __substrate_announce() {
   if [[ ${!-} != "$__substrate_j" ]]; then
     __substrate_j=${!-}
-    local __substrate_a
-    while \builtin read -r __substrate_a; do
+    # Not by `read`, whose input a trap may replace.
+    local __substrate_a __substrate_b=$(\builtin jobs -l)
+    while [[ -n $__substrate_b ]]; do
+      __substrate_a=${__substrate_b%%$'\n'*}
+      __substrate_b=${__substrate_b#"$__substrate_a"}
+      __substrate_b=${__substrate_b#$'\n'}
       if [[ $__substrate_a =~ ^(\[[0-9]+\]).\ *([0-9]+)\  && " $__substrate_jobs " != *" ${BASH_REMATCH[2]} "* ]]; then
         \builtin printf '%s %s\n' "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" >&2
         __substrate_jobs+=" ${BASH_REMATCH[2]}"
       fi
-    done <<<"$(\builtin jobs -l)"
+    done
   fi
   \builtin return 0
 }

@@ -81,6 +81,9 @@ const FAILED: i32 = 125;
 /// The status after an interrupt at the prompt.
 const INTERRUPTED: i32 = 130;
 
+/// What the prompt may have open at once, besides what it has got: the engine's ends, the editor's, files.
+const DESCRIPTORS: usize = 16;
+
 /// Why there was no prompt, in words.
 #[derive(Debug)]
 pub struct NotStarted(pub String);
@@ -92,6 +95,8 @@ pub fn run(options: ReplOptions, gate: &mut dyn Gate) -> Result<i32, NotStarted>
         say("there is no terminal to talk to; give a command with -c, or a script");
         return Ok(FAILED);
     };
+    let spare: io::Result<Vec<OwnedFd>> = (0..DESCRIPTORS).map(|_| terminal.try_clone()).collect();
+    spare.map_err(|error| NotStarted(format!("a prompt needs more descriptors: {error}")))?;
     let mut console = Console::take_over(terminal)
         .map_err(|error| NotStarted(format!("cannot take over the terminal: {error}")))?;
     let mut options = options;
