@@ -1,6 +1,7 @@
 //! Running a job in a world, and settling what it left.
 
 use std::ffi::{CString, OsString};
+use std::io::ErrorKind;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
@@ -22,7 +23,7 @@ use substrate_world::backend::{
 use substrate_world::error::WorldError;
 
 use crate::approval;
-use crate::exit_status::{FAILED, NOT_FOUND};
+use crate::exit_status::{DENIED, FAILED, NOT_FOUND};
 use crate::front::{Choice, Kind, Streams};
 use crate::guarded::StartJudge;
 use crate::isolation::Isolation;
@@ -41,6 +42,8 @@ pub struct Contained<'a> {
     pub program: &'a CString,
     /// Its arguments.
     pub argv: &'a [CString],
+    /// The guard of the world judges its start too.
+    pub judged: bool,
     /// Where.
     pub cwd: &'a Path,
     /// How it was judged.
@@ -219,6 +222,7 @@ fn request(session: &Session, job: &Contained<'_>, span: &SpanInfo) -> ExecReque
         umask: None,
         span: Some(span.span_id),
         line: span.cmd.clone(),
+        judged: job.judged,
     }
 }
 
@@ -230,12 +234,19 @@ fn descriptors(job: &Contained<'_>) -> Vec<(i32, OwnedFd)> {
 }
 
 fn failed(session: &Session, span: &SpanInfo, error: &WorldError, duration: Duration) -> Ending {
-    let status = if matches!(error, WorldError::NotFound(_)) {
-        NOT_FOUND
-    } else {
-        FAILED
+    let status = match error {
+        WorldError::NotFound(_) => NOT_FOUND,
+        // By the guard, which has said why, or by the kernel.
+        WorldError::Start { source, .. } if source.kind() == ErrorKind::PermissionDenied => DENIED,
+        _ => FAILED,
     };
-    session.front.say(Kind::Failed, &error.to_string());
+    let text = match error {
+        WorldError::Start { program, .. } if status == DENIED => {
+            format!("{}: Permission denied", program.display())
+        }
+        _ => error.to_string(),
+    };
+    session.front.say(Kind::Failed, &text);
     if status == FAILED {
         session
             .front

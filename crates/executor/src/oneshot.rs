@@ -1,6 +1,6 @@
 //! The path of a line that is run once: `-c`, a script, `run -- ARGV`.
 
-use std::ffi::{CStr, CString, OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -146,12 +146,8 @@ pub fn carry_out(
         let program = Path::new(OsStr::from_bytes(target.path.as_bytes()));
         recording::circumstances(session, evaluation, program, &mut span);
     }
-    let target = match terms.place {
-        Place::Isolated(_) | Place::Session(_) if evaluation.policy.mode == Mode::Enforce => {
-            target.put_to_the_guard()
-        }
-        _ => target,
-    };
+    // Whatever a job names may be a copy, a link or a script of what a rule is about.
+    let judged = evaluation.policy.mode == Mode::Enforce && !target.own_shell;
     let (spec, isolated) = match &terms.place {
         Place::Direct => return direct(session, &target, evaluation, span, before),
         Place::Isolated(spec) => (spec.as_ref(), true),
@@ -161,6 +157,7 @@ pub fn carry_out(
     let contained = Contained {
         program: &target.path,
         argv: &target.argv,
+        judged,
         cwd,
         evaluation,
         spec: narrowed.as_ref().unwrap_or(spec),
@@ -276,22 +273,6 @@ struct Target {
     shown: String,
     /// It is the shell that we chose, and not a program that the job names.
     own_shell: bool,
-}
-
-impl Target {
-    /// The same, started by a shell of ours: the guard of a world does not look at the first start, which
-    /// is our own, and whatever a job names may be a copy, a link or a script of what a rule is about.
-    fn put_to_the_guard(self) -> Target {
-        if self.own_shell || self.argv.is_empty() {
-            return self;
-        }
-        let words = [c"sh", c"-c", c"exec \"$@\"", c"sh"].map(CStr::to_owned);
-        Target {
-            path: c"/bin/sh".to_owned(),
-            argv: words.into_iter().chain(self.argv).collect(),
-            ..self
-        }
-    }
 }
 
 type Refusal = (i32, String);

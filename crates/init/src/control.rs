@@ -17,7 +17,8 @@ pub const MAX_FDS: usize = 32;
 pub enum Kind {
     /// To the world: the id maps are written.
     Go = 1,
-    /// To the world: start a command. Descriptors: events, request, then the command's own.
+    /// To the world: start a command. Descriptors: events, request, the starter if the start is judged, then
+    /// the command's own.
     Start = 2,
     /// To the world: send signal `a` to command `id`.
     Signal = 3,

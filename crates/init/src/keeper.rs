@@ -21,6 +21,10 @@ use crate::control::{self, Kind, Message, Stage};
 use crate::own_starts;
 use crate::request::Request;
 
+/// Where the descriptor of the starter stands in a message, before those of the command; not there where
+/// none is needed.
+const STARTER: usize = 2;
+
 /// More commands at once than a session will ever have.
 pub(crate) const MAX_RUNNING: usize = 128;
 
@@ -41,7 +45,7 @@ pub(crate) struct Keeper<'a> {
     pub one_shot: bool,
     /// Its end ends all others.
     pub owns_processes: bool,
-    /// Where its guard hears of them: they were judged before they were asked for.
+    /// Where its guard hears of them: they were judged before they were asked for, or are judged by and by.
     pub own_starts: Option<RawFd>,
     pub running: [Option<Running>; MAX_RUNNING],
 }
@@ -201,8 +205,15 @@ impl Keeper<'_> {
         let mut request = file
             .and_then(|file| Request::map(&file))
             .map_err(at(Stage::Receive))?;
-        let script = is_bare_script(request.program());
-        if script {
+        if request.is_judged() {
+            let starter = received.fds[STARTER].take();
+            let starter = starter.ok_or((Stage::Receive, Errno::BADF.into()))?;
+            // Out of the way of the descriptors that the command gets.
+            let highest = request.fd_numbers().max().unwrap_or(0);
+            let starter = fcntl_dupfd_cloexec(&starter, PARKED.max(highest + 1))
+                .map_err(|error| (Stage::Descriptors, error.into()))?;
+            request.use_starter(starter);
+        } else if is_bare_script(request.program()) {
             request.use_sh();
         }
         let terminal = self
@@ -314,9 +325,11 @@ impl Becoming<'_> {
         // The last thing before the start itself, which waits for the guard's answer.
         match self.own_starts {
             None => Ok(()),
-            // SAFETY: the owner of the world kept it open for the life of this process.
-            Some(guard) => own_starts::announce(unsafe { BorrowedFd::borrow_raw(guard) })
-                .map_err(at(Stage::Exec)),
+            Some(guard) => {
+                // SAFETY: the owner of the world kept it open for the life of this process.
+                let guard = unsafe { BorrowedFd::borrow_raw(guard) };
+                own_starts::announce(guard, self.id).map_err(at(Stage::Exec))
+            }
         }
     }
 
@@ -344,7 +357,7 @@ impl Becoming<'_> {
 
     fn place_descriptors(&self) -> io::Result<()> {
         let mut parked = [const { None }; control::MAX_FDS];
-        let sources = self.fds.iter().skip(2).flatten();
+        let sources = self.fds.iter().skip(STARTER).flatten();
         for (place, source) in parked.iter_mut().zip(sources) {
             *place = Some(fcntl_dupfd_cloexec(source, PARKED)?);
         }

@@ -11,4 +11,5 @@ pub mod nft;
 pub mod own_starts;
 pub mod request;
 pub mod routes;
+pub mod starter;
 mod step;

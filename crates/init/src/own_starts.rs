@@ -18,7 +18,15 @@ use substrate_sys::pidfd;
 #[derive(Debug)]
 pub struct OwnStarts {
     socket: OwnedFd,
-    announced: Mutex<Vec<(i32, OwnedFd)>>,
+    announced: Mutex<Vec<Announced>>,
+}
+
+#[derive(Debug)]
+struct Announced {
+    pid: i32,
+    process: OwnedFd,
+    /// The number of the command.
+    command: u32,
 }
 
 impl OwnStarts {
@@ -32,25 +40,31 @@ impl OwnStarts {
         Ok((own, theirs))
     }
 
-    /// Whether a thread that asks to start something is one of these; true once for each.
-    pub fn take(&self, thread: i32) -> bool {
+    /// The number of the command that a thread is about to become which asks to start something, once for each.
+    pub fn take(&self, thread: i32) -> Option<u32> {
         let announced = self.announced.lock();
         let mut announced = announced.unwrap_or_else(PoisonError::into_inner);
         while let Ok(Some(mut received)) = control::receive_now(self.socket.as_fd()) {
             let process = received.fds[0].take();
-            announced.extend(process.map(|process| (received.pid, process)));
+            announced.extend(process.map(|process| Announced {
+                pid: received.pid,
+                process,
+                command: received.message.id,
+            }));
         }
         // The number of one that was killed on its way may come to mean another.
-        announced.retain(|(_, process)| pidfd::is_alive(process.as_fd()));
-        let found = announced.iter().position(|(pid, _)| *pid == thread);
-        found.map(|at| announced.swap_remove(at)).is_some()
+        announced.retain(|announced| pidfd::is_alive(announced.process.as_fd()));
+        let found = announced.iter().position(|known| known.pid == thread)?;
+        Some(announced.swap_remove(found).command)
     }
 }
 
 /// Says that this process is about to become a command. Allocates nothing.
-pub(crate) fn announce(guard: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn announce(guard: BorrowedFd<'_>, command: u32) -> io::Result<()> {
     let process = pidfd::open(getpid().as_raw_nonzero().get())?;
-    Message::new(Kind::Starting).send(guard, &[process.as_fd()])
+    let mut message = Message::new(Kind::Starting);
+    message.id = command;
+    message.send(guard, &[process.as_fd()])
 }
 
 #[cfg(test)]
@@ -62,14 +76,17 @@ mod tests {
     fn a_start_is_own_once_and_only_for_who_announced_it() {
         let (own, guard) = OwnStarts::pair().unwrap();
         let me = std::process::id().cast_signed();
-        assert!(!own.take(me));
-        announce(guard.as_fd()).unwrap();
-        assert!(!own.take(me + 1));
-        assert!(own.take(me));
-        assert!(!own.take(me));
-        announce(guard.as_fd()).unwrap();
-        announce(guard.as_fd()).unwrap();
-        assert!(own.take(me) && own.take(me) && !own.take(me));
+        assert_eq!(own.take(me), None);
+        announce(guard.as_fd(), 7).unwrap();
+        assert_eq!(own.take(me + 1), None);
+        assert_eq!(own.take(me), Some(7));
+        assert_eq!(own.take(me), None);
+        announce(guard.as_fd(), 8).unwrap();
+        announce(guard.as_fd(), 9).unwrap();
+        let mut taken = [own.take(me), own.take(me)];
+        taken.sort();
+        assert_eq!(taken, [Some(8), Some(9)]);
+        assert_eq!(own.take(me), None);
     }
 
     #[test]
@@ -83,6 +100,6 @@ mod tests {
         message.send(guard.as_fd(), &[fd.as_fd()]).unwrap();
         process.kill().unwrap();
         process.wait().unwrap();
-        assert!(!own.take(me));
+        assert_eq!(own.take(me), None);
     }
 }

@@ -4,7 +4,7 @@
 use std::ffi::{CStr, OsStr, c_char};
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -16,8 +16,8 @@ use substrate_sys::poll::write_all;
 
 use crate::control::MAX_FDS;
 
-/// Two of the message's descriptors are the events and the block itself.
-pub const MAX_COMMAND_FDS: usize = MAX_FDS - 2;
+/// Three of the message's descriptors are the events, the block itself and the starter.
+pub const MAX_COMMAND_FDS: usize = MAX_FDS - 3;
 
 /// The words at the start of a block. Offsets count bytes from the start of the block.
 #[derive(Clone, Copy)]
@@ -31,12 +31,16 @@ enum Head {
     TerminalFor,
     TerminalAt,
     NullFor,
+    Judged,
     Size,
     FdCount,
     Fds,
 }
 
 const HEAD_WORDS: usize = Head::Fds as usize + MAX_COMMAND_FDS;
+
+/// Free words before argv: whoever starts the program in its place gets its path, and a name before it.
+const SPARE: usize = 2;
 
 /// What a command is made of.
 pub struct Parts<'a> {
@@ -60,6 +64,9 @@ pub struct Parts<'a> {
     pub null_for: [Option<i32>; 3],
     /// The numbers that the descriptors sent along get.
     pub fds: &'a [i32],
+    /// The guard judges its start like any other, so it comes about through a starter; else it passes, as one
+    /// that was judged before.
+    pub judged: bool,
 }
 
 /// Puts the parts into a memory file, which is what travels.
@@ -74,9 +81,7 @@ fn build(parts: &Parts<'_>) -> io::Result<Vec<u8>> {
     if parts.fds.len() > MAX_COMMAND_FDS || parts.argv.is_empty() {
         return Err(invalid());
     }
-    // One spare word before argv: a script without an interpreter line is run by sh, which
-    // moves the arguments up by one.
-    let words = HEAD_WORDS + 1 + parts.argv.len() + 1 + parts.env.len() + 1;
+    let words = HEAD_WORDS + SPARE + parts.argv.len() + 1 + parts.env.len() + 1;
     let mut head = vec![0u64; words];
     let mut text: Vec<u8> = Vec::new();
     let mut put = |bytes: &[u8]| -> io::Result<u64> {
@@ -101,12 +106,13 @@ fn build(parts: &Parts<'_>) -> io::Result<Vec<u8>> {
         let byte = mode.map_or(0, |mode| (mode & libc::O_ACCMODE) as u64 + 1);
         head[Head::NullFor as usize] |= byte << (8 * number);
     }
+    head[Head::Judged as usize] = parts.judged.into();
     head[Head::Size as usize] = u64::from(parts.size.0) << 16 | u64::from(parts.size.1);
     head[Head::FdCount as usize] = parts.fds.len() as u64;
     for (i, fd) in parts.fds.iter().enumerate() {
         head[Head::Fds as usize + i] = u64::try_from(*fd).map_err(|_| invalid())?;
     }
-    let argv = HEAD_WORDS + 1;
+    let argv = HEAD_WORDS + SPARE;
     head[Head::Argv as usize] = (argv * 8) as u64;
     for (i, argument) in parts.argv.iter().enumerate() {
         head[argv + i] = put(argument.as_bytes())?;
@@ -121,12 +127,21 @@ fn build(parts: &Parts<'_>) -> io::Result<Vec<u8>> {
     Ok(block)
 }
 
+/// Who runs the program of a request.
+enum By {
+    /// The kernel.
+    Itself,
+    /// `sh`, whose words are one more.
+    Sh,
+    /// A starter, whose words are two more.
+    Starter(OwnedFd),
+}
+
 /// A block mapped for use in the world's first process, after a look at every word of it.
 pub struct Request {
     base: NonNull<u64>,
     length: usize,
-    /// Its program is run by `sh`.
-    by_sh: bool,
+    by: By,
 }
 
 /// Everything in a block lies in it: each array of offsets ends in a zero, each offset leads to a
@@ -140,8 +155,8 @@ fn check(words: &[u64], length: usize) -> Option<Checked> {
     let text = |at: u64| usize::try_from(at).is_ok_and(|at| at < length);
     let array = |head: Head| {
         let at = usize::try_from(*words.get(head as usize)?).ok()?;
-        // The words before are the head, and one that stays free.
-        let start = (at % 8 == 0 && at / 8 > HEAD_WORDS).then_some(at / 8)?;
+        // The words before are the head, and those that stay free.
+        let start = (at % 8 == 0 && at / 8 >= HEAD_WORDS + SPARE).then_some(at / 8)?;
         let ends = words.get(start..)?.iter().position(|word| *word == 0)?;
         let range = start..start + ends;
         let all = words.get(range.clone())?.iter().all(|word| text(*word));
@@ -165,7 +180,7 @@ impl Request {
         let mut request = Request {
             base: NonNull::new(base.cast()).ok_or(Errno::FAULT)?,
             length,
-            by_sh: false,
+            by: By::Itself,
         };
         request.point().ok_or(Errno::BADMSG)?;
         Ok(request)
@@ -230,7 +245,18 @@ impl Request {
             *argv = self.program().as_ptr() as u64;
             *argv.sub(1) = c"sh".as_ptr() as u64;
         }
-        self.by_sh = true;
+        self.by = By::Sh;
+    }
+
+    /// Has a starter become the program.
+    pub fn use_starter(&mut self, starter: OwnedFd) {
+        let argv = self.array(Head::Argv);
+        // SAFETY: the two words before argv are free.
+        unsafe {
+            *argv.sub(1) = self.program().as_ptr() as u64;
+            *argv.sub(2) = c"start".as_ptr() as u64;
+        }
+        self.by = By::Starter(starter);
     }
 
     /// The words that the program gets, the zeroth included.
@@ -247,8 +273,13 @@ impl Request {
 
     fn argv_array(&self) -> *const *const c_char {
         let argv = self.array(Head::Argv);
-        // SAFETY: the word before argv lies in the block.
-        let argv = unsafe { argv.sub(usize::from(self.by_sh)) };
+        let more = match self.by {
+            By::Itself => 0,
+            By::Sh => 1,
+            By::Starter(_) => 2,
+        };
+        // SAFETY: the words before argv lie in the block.
+        let argv = unsafe { argv.sub(more) };
         argv.cast_const().cast()
     }
 
@@ -258,19 +289,25 @@ impl Request {
 
     /// Becomes the program; returns only to say why that failed.
     pub(crate) fn exec(&self) -> io::Error {
-        let program = if self.by_sh {
-            c"/bin/sh"
-        } else {
-            self.program()
+        let (argv, env) = (self.argv_array(), self.env_array());
+        let (file, program, flags) = match &self.by {
+            By::Itself => (libc::AT_FDCWD, self.program(), 0),
+            By::Sh => (libc::AT_FDCWD, c"/bin/sh", 0),
+            By::Starter(file) => (file.as_raw_fd(), c"", libc::AT_EMPTY_PATH),
         };
-        // SAFETY: both arrays end with null and hold strings that stay mapped.
-        unsafe { libc::execve(program.as_ptr(), self.argv_array(), self.env_array()) };
+        // SAFETY: both arrays end with null and hold strings that stay mapped. By number: musl has no `execveat`.
+        unsafe { libc::syscall(libc::SYS_execveat, file, program.as_ptr(), argv, env, flags) };
         io::Error::last_os_error()
     }
 
     /// The mask for new files.
     pub fn umask(&self) -> Option<u32> {
         u32::try_from(self.word(Head::Umask)).ok()
+    }
+
+    /// Whether the guard judges its start like any other.
+    pub fn is_judged(&self) -> bool {
+        self.word(Head::Judged) != 0
     }
 
     /// Which of 0, 1 and 2 become a new terminal, as a bit set.
@@ -354,6 +391,7 @@ mod tests {
                 Some(libc::O_RDWR | libc::O_APPEND),
             ],
             fds: &[1, 7],
+            judged: false,
         };
         let file = to_memory_file(&parts).unwrap();
         let mut request = Request::map(&file).unwrap();
@@ -396,6 +434,7 @@ mod tests {
             size: (0, 0),
             null_for: [None; 3],
             fds: &[],
+            judged: false,
         };
         let whole = build(&parts).unwrap();
         let map = |block: &[u8]| {
@@ -410,7 +449,7 @@ mod tests {
             map(&block).is_ok()
         };
         let end = whole.len() as u64;
-        let argv = HEAD_WORDS + 1;
+        let argv = HEAD_WORDS + SPARE;
         for head in [Head::Program, Head::Cwd, Head::Argv, Head::Env] {
             for wrong in [end, end + 1, u64::MAX] {
                 assert!(!with(head as usize, wrong));
@@ -450,6 +489,7 @@ mod tests {
             size: (0, 0),
             null_for: [None; 3],
             fds: &[],
+            judged: false,
         };
         assert!(to_memory_file(&parts).is_err());
     }

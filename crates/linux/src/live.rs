@@ -55,7 +55,8 @@ impl Live {
     /// Starts a command in it.
     pub(crate) fn start(&self, job: ExecJob<'_>) -> Result<(Command, Carried), WorldError> {
         let prepared = Prepared::new(&self.inside(), job)?;
-        let asked = prepared.ask(&|parts, fds| self.init.ask(parts, fds))?;
+        let number = self.init.next_command();
+        let asked = prepared.ask(&|parts, fds| self.init.ask(number, parts, fds))?;
         asked.started()
     }
 

@@ -3,13 +3,15 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use substrate_init::launch::{Command, Parts, Stage, StartError};
+use substrate_init::starter;
+use substrate_sys::bounded::{self, Links};
 use substrate_sys::real_path::real_path;
 use substrate_trace::WorldId;
 
@@ -30,6 +32,8 @@ pub(crate) struct Prepared<'a> {
     job: ExecJob<'a>,
     world: WorldId,
     program: PathBuf,
+    /// What starts the program, where that is neither the first process nor a starter.
+    by: &'static [&'static str],
     cwd: PathBuf,
     env: Vec<Vec<u8>>,
     streams: Streams,
@@ -52,6 +56,7 @@ impl<'a> Prepared<'a> {
             streams: given,
         } = job;
         let program = find_program(request, inside.substrate_home)?;
+        let by_sh = request.judged && (!kernel_knows(&program) || starter::file().is_err());
         // A link to it may lie in a directory that the world has to itself.
         let cwd = real_path(&request.cwd).unwrap_or_else(|_| request.cwd.clone());
         let mut env: Vec<Vec<u8>> = request
@@ -82,6 +87,7 @@ impl<'a> Prepared<'a> {
             job,
             world: inside.world,
             program,
+            by: if by_sh { &BY_SH } else { &[] },
             cwd: inside.moved(&cwd),
             env,
             streams,
@@ -90,24 +96,31 @@ impl<'a> Prepared<'a> {
 
     /// Asks for it.
     pub(crate) fn ask(self, send: Ask<'_>) -> Result<Asked, WorldError> {
-        let argv: Vec<&OsStr> = self
-            .job
-            .request
-            .argv
-            .iter()
-            .map(OsString::as_os_str)
-            .collect();
+        let request = self.job.request;
+        let by = self.by.iter().map(OsStr::new);
+        let words = request.argv.iter().map(OsString::as_os_str);
+        let (program, argv): (&OsStr, Vec<&OsStr>) = match self.by {
+            [] => (self.program.as_os_str(), words.collect()),
+            _ => {
+                let named = std::iter::once(self.program.as_os_str());
+                (
+                    OsStr::new("/bin/sh"),
+                    by.chain(named).chain(words.skip(1)).collect(),
+                )
+            }
+        };
         let parts = Parts {
-            program: self.program.as_os_str(),
+            program,
             argv: &argv,
             env: &self.env,
             cwd: self.cwd.as_os_str(),
-            umask: self.job.request.umask,
+            umask: request.umask,
             terminal_for: self.streams.terminal_for,
             terminal_at: self.job.streams.terminal_at,
             size: self.streams.size,
             null_for: self.streams.null_for,
             fds: &self.streams.numbers,
+            judged: request.judged && self.by.is_empty(),
         };
         let fds: Vec<BorrowedFd<'_>> = self.streams.fds.iter().map(AsFd::as_fd).collect();
         let command = send(&parts, &fds).map_err(|error| match error {
@@ -135,6 +148,19 @@ impl Asked {
             Ok(()) => Ok((self.command, carried)),
             Err(error) => Err(start_error(error, self.world, self.program, self.cwd)),
         }
+    }
+}
+
+/// What the guard sees in place of a start that it could not judge: a script that only shells run, or any
+/// program where there can be no starter.
+const BY_SH: [&str; 4] = ["sh", "-c", "exec \"$@\"", "sh"];
+
+/// Whether a file begins as programs do. One that cannot be read is left to the kernel.
+fn kernel_knows(path: &Path) -> bool {
+    let mut head = [0_u8; 4];
+    match bounded::open(path, Links::Follow).map(|mut file| file.read(&mut head)) {
+        Ok(Ok(count)) => head[..count].starts_with(b"\x7fELF") || head[..count].starts_with(b"#!"),
+        _ => true,
     }
 }
 

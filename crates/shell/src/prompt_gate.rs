@@ -524,6 +524,7 @@ fn isolated(
     let job = Contained {
         program: &shell,
         argv: &argv,
+        judged: false,
         cwd: &borrowed.state.cwd,
         evaluation,
         spec,

@@ -186,6 +186,9 @@ pub struct ExecRequest {
     /// The line as written, for the list of pending results.
     #[serde(with = "wire")]
     pub line: OsString,
+    /// Whoever judges program starts in the world judges this one too; else it was judged before.
+    #[serde(default)]
+    pub judged: bool,
 }
 
 /// The streams of a command, which are descriptors of this process: a world elsewhere carries their bytes.

@@ -230,7 +230,8 @@ fn handle(shared: &Arc<Shared>, call: &Call) -> Option<Tracee> {
         return None;
     }
     let own = shared.own_starts.as_ref();
-    if own.is_some_and(|own| own.take(call.thread)) {
+    if let Some(command) = own.and_then(|own| own.take(call.thread)) {
+        shared.judge.begins(call.thread, command);
         answer.pass();
         return None;
     }
