@@ -223,6 +223,7 @@ fn request(session: &Session, job: &Contained<'_>, span: &SpanInfo) -> ExecReque
         span: Some(span.span_id),
         line: span.cmd.clone(),
         judged: job.judged,
+        tag: 0,
     }
 }
 

@@ -11,15 +11,12 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use substrate_broker::facts::{Seen, find_program};
-use substrate_broker::ground::Use;
 use substrate_broker::{
     Answer, Around, Broker, Evaluation, Input, Meaning, Origin, Request, Start,
 };
-use substrate_command::{Cwd, Word};
 use substrate_policy::settings::ExecRecord;
 use substrate_starts::look::is_of_the_system;
 use substrate_starts::{ExecJudge, ExecVerdict, Loaded, Program, ProgramStart, View};
-use substrate_sys::process_info;
 use substrate_sys::real_path::real_path;
 use substrate_text::command_line;
 use substrate_trace::{
@@ -30,13 +27,14 @@ use substrate_trace::{
 use crate::copies::Copies;
 use crate::front::{Front, Kind};
 use crate::grant;
+use crate::line::{Agreed, Environment, Line, Lines, Running, parent};
 use crate::questions::{self, Desk, Question, Questions};
 use crate::session::Session;
 use crate::variables::{self, variables};
 
 /// Most processes whose spans are remembered.
 const REMEMBERED: usize = 1 << 16;
-/// How far up the chain of parents is followed.
+/// How far up the chain of parents spans are looked for.
 const GENERATIONS: usize = 64;
 /// How the command line of a prompt's engine ends.
 const ENGINE: &str = "bash --noediting --norc --noprofile -i";
@@ -48,7 +46,7 @@ pub struct StartJudge {
     search_path: OsString,
     writer: Result<Writer, String>,
     isolated: bool,
-    line: Mutex<Option<Arc<Running>>>,
+    lines: Mutex<Lines>,
     /// The environment of the session before anything changed it.
     first: Mutex<Option<Environment>>,
     copies: OnceLock<Copies>,
@@ -56,21 +54,6 @@ pub struct StartJudge {
     last: Mutex<Option<(i32, Vec<OsString>)>>,
     spans: Mutex<HashMap<i32, SpanId>>,
     desk: Mutex<Option<Desk>>,
-}
-
-type Environment = Vec<(OsString, OsString)>;
-
-/// The line that programs are started for.
-struct Running {
-    span: SpanInfo,
-    /// What its environment made of its words.
-    environment: Meaning,
-    /// A person has seen it as it stands, not only approved commands in it before.
-    seen: bool,
-    /// Commands of the line that a person has agreed to, word by word, and where they run.
-    agreed: Vec<(PathBuf, Vec<Vec<u8>>)>,
-    /// The line ran under a profile that a person trusts in place of the session's policy.
-    replaced: bool,
 }
 
 impl StartJudge {
@@ -93,7 +76,7 @@ impl StartJudge {
             front,
             writer,
             isolated,
-            line: Mutex::default(),
+            lines: Mutex::default(),
             first: Mutex::default(),
             copies: OnceLock::new(),
             last: Mutex::default(),
@@ -128,8 +111,11 @@ impl StartJudge {
         let Ok(environment) = start.variables.read() else {
             return Meaning::unreadable();
         };
-        let first = lock(&self.first);
-        variables::meaning(environment, first.as_ref().unwrap_or(environment))
+        let line = lock(&self.lines).of(start.thread);
+        let session = lock(&self.first);
+        let first = line.as_ref().and_then(|running| running.first.as_ref());
+        let first = first.or(session.as_ref());
+        variables::meaning(environment, first.unwrap_or(environment))
     }
 
     /// A judge for the worlds of replays, where commands look for programs along this path.
@@ -145,6 +131,55 @@ impl StartJudge {
         let (desk, questions) = questions::pair(&self.search_path)?;
         *lock(&self.desk) = Some(desk);
         Ok(questions)
+    }
+
+    /// Says that a command which runs beside others is about to be asked for, with what its environment is
+    /// before anything changes it. Questions about it go to whoever holds what this returns.
+    pub fn expect(&self, tag: u32, line: Line, first: Environment) -> io::Result<Questions> {
+        let (desk, questions) = questions::pair(&self.search_path)?;
+        let running = Running {
+            line,
+            first: Some(first),
+            desk: Some(Mutex::new(desk)),
+        };
+        lock(&self.lines).expect(tag, running);
+        Ok(questions)
+    }
+
+    /// Whether somebody attends to questions about that command.
+    pub fn attended_to(&self, tag: u32, now: bool) {
+        let running = lock(&self.lines).expected(tag);
+        if let Some(desk) = running.as_ref().and_then(|running| running.desk.as_ref()) {
+            lock(desk).attended = now;
+        }
+    }
+
+    /// Says that it has ended.
+    pub fn end(&self, tag: u32) {
+        lock(&self.lines).end(tag);
+    }
+
+    /// Whether somebody attends to questions about what a thread starts.
+    fn is_attended(&self, thread: i32) -> bool {
+        let running = lock(&self.lines).of(thread);
+        match running.as_ref().and_then(|running| running.desk.as_ref()) {
+            Some(desk) => lock(desk).attended,
+            None => lock(&self.desk).as_ref().is_some_and(|desk| desk.attended),
+        }
+    }
+
+    /// Sends a question to whoever attends to them; `None` when nobody does.
+    fn send(&self, thread: i32, question: Question) -> Option<()> {
+        let running = lock(&self.lines).of(thread);
+        match running.as_ref().and_then(|running| running.desk.as_ref()) {
+            Some(desk) => Some(lock(desk))
+                .filter(|desk| desk.attended)?
+                .send(question),
+            None => lock(&self.desk)
+                .as_ref()
+                .filter(|desk| desk.attended)?
+                .send(question),
+        }
     }
 
     /// Whether somebody attends to questions from now on; what comes otherwise is refused.
@@ -165,11 +200,7 @@ impl StartJudge {
             evaluation,
             reply,
         };
-        {
-            let desk = lock(&self.desk);
-            let desk = desk.as_ref().filter(|desk| desk.attended)?;
-            desk.send(question)?;
-        }
+        self.send(start.thread, question)?;
         answer.recv().ok()
     }
 
@@ -179,11 +210,8 @@ impl StartJudge {
         let mut all = parents(process);
         if all.last().is_some_and(|last| last.ends_with(ENGINE)) {
             all.pop();
-            let line = lock(&self.line);
-            all.extend(
-                line.iter()
-                    .map(|line| line.span.cmd.to_string_lossy().into_owned()),
-            );
+            let running = lock(&self.lines).of(process);
+            all.extend(running.map(|running| running.line.cmd.to_string_lossy().into_owned()));
         }
         // Between fork and exec a process has the words of the one above it.
         all.dedup();
@@ -192,29 +220,12 @@ impl StartJudge {
 
     /// Says which line is about to run. What a person agreed to in it is not asked about again.
     pub fn begin_line(&self, span: &SpanInfo, evaluation: &Evaluation) {
-        let asked = matches!(evaluation.answer, Answer::Ask(..)) || !evaluation.approved.is_empty();
-        let profiles = evaluation.profiles.iter();
-        let replaced = profiles
-            .into_iter()
-            .any(|profile| profile.standing == Use::Replaced);
-        let agreed = if asked || replaced {
-            let invocations = evaluation.line.invocations.iter();
-            invocations
-                .filter_map(|invocation| {
-                    let place = place(&span.cwd, &invocation.cwd)?;
-                    Some((place, values(&invocation.argv)?))
-                })
-                .collect()
-        } else {
-            Vec::new()
+        let running = Running {
+            line: Line::new(span, evaluation),
+            first: None,
+            desk: None,
         };
-        *lock(&self.line) = Some(Arc::new(Running {
-            span: span.clone(),
-            environment: evaluation.environment.clone(),
-            seen: matches!(evaluation.answer, Answer::Ask(..)),
-            agreed,
-            replaced,
-        }));
+        lock(&self.lines).begin(running);
         lock(&self.spans).clear();
     }
 
@@ -231,7 +242,7 @@ impl StartJudge {
                 .map_or(named, |program| program.path.as_os_str())
                 .as_bytes(),
             view: start.view,
-            began: self.began(&start.cwd),
+            began: self.began(start),
         };
         let also = self.other_names(start);
         let argv = renamed(named, &start.argv);
@@ -260,10 +271,9 @@ impl StartJudge {
         then(&request, evaluation)
     }
 
-    fn began(&self, cwd: &Path) -> PathBuf {
-        let line = lock(&self.line);
-        line.as_ref()
-            .map_or_else(|| cwd.to_owned(), |line| line.span.cwd.clone())
+    fn began(&self, start: &ProgramStart<'_>) -> PathBuf {
+        let running = lock(&self.lines).of(start.thread);
+        running.map_or_else(|| start.cwd.clone(), |running| running.line.cwd.clone())
     }
 
     /// What a start also amounts to, besides the file that it names.
@@ -321,9 +331,10 @@ impl StartJudge {
     }
 
     fn span(&self, start: &ProgramStart<'_>, evaluation: &Evaluation) -> Option<SpanInfo> {
-        let line = lock(&self.line).clone()?;
-        let parent = self.parent_span(start).unwrap_or(line.span.span_id);
-        let mut span = SpanInfo::new(Component::World, line.span.session_id, Some(parent));
+        let running = lock(&self.lines).of(start.thread)?;
+        let mut span = running
+            .line
+            .below(Component::World, self.parent_span(start));
         let deciding = evaluation
             .judgement
             .deciding()
@@ -333,7 +344,6 @@ impl StartJudge {
         span.policy_id = evaluation.policy.id.clone();
         span.mode = evaluation.policy.mode;
         span.profile = evaluation.profile_text();
-        span.agent_id = line.span.agent_id.clone();
         span.cwd = start.cwd.clone();
         span.argv = renamed(start.named.as_os_str(), &start.argv);
         span.cmd = command_line(&span.argv);
@@ -343,7 +353,6 @@ impl StartJudge {
         });
         span.rule = deciding.map(|reason| reason.rule.clone());
         span.reason = deciding.and_then(|reason| reason.rule.reason.clone());
-        span.place = line.span.place;
         Some(span)
     }
 
@@ -447,9 +456,10 @@ impl StartJudge {
 
     /// Whether a person has agreed to exactly these words, here, in the line that runs.
     fn is_agreed(&self, start: &ProgramStart<'_>, denied: bool) -> bool {
-        let Some(line) = lock(&self.line).clone() else {
+        let Some(running) = lock(&self.lines).of(start.thread) else {
             return false;
         };
+        let line = &running.line;
         if denied && !line.replaced {
             return false;
         }
@@ -464,14 +474,15 @@ impl StartJudge {
             };
             found.is_some() && found == file.map(|file| file.path.clone())
         };
-        let same_words = line.agreed.iter().any(|(place, words)| {
-            let rest = start.argv.iter().skip(1).map(|word| word.as_bytes());
+        let same_words = line.agreed.iter().any(|Agreed { place, words }| {
             *place == start.cwd
-                && words.first().is_some_and(|typed| same_program(typed))
-                && words.iter().skip(1).map(Vec::as_slice).eq(rest)
+                && words
+                    .first()
+                    .is_some_and(|typed| same_program(typed.as_bytes()))
+                && words.iter().skip(1).eq(start.argv.iter().skip(1))
         });
         // What the line itself says of variables was agreed to with it.
-        let text = line.span.cmd.as_bytes();
+        let text = line.cmd.as_bytes();
         let unsaid = |meaning: Meaning| match line.seen {
             true => meaning.unsaid(text),
             false => meaning,
@@ -490,6 +501,10 @@ impl StartJudge {
 }
 
 impl ExecJudge for StartJudge {
+    fn begins(&self, process: i32, tag: u32) {
+        lock(&self.lines).begins(process, tag);
+    }
+
     fn judge(&self, start: &ProgramStart<'_>) -> ExecVerdict {
         self.evaluate(start, |_, evaluation| {
             match &evaluation.answer {
@@ -518,7 +533,7 @@ impl ExecJudge for StartJudge {
                 "this needs a person's approval, which cannot be asked for here. To approve it, a person can run: {}",
                 grant::command(&self.broker, request, question)
             );
-            if !lock(&self.desk).as_ref().is_some_and(|desk| desk.attended) {
+            if !self.is_attended(start.thread) {
                 let rule = evaluation.judgement.deciding().map(|reason| &reason.rule);
                 return self.refuse(start, &evaluation, rule, &hint);
             }
@@ -569,24 +584,6 @@ impl Seen for Inside<'_> {
     }
 }
 
-/// The words, when all of them are known.
-fn values(words: &[Word]) -> Option<Vec<Vec<u8>>> {
-    let values = words.iter().map(|word| word.value().map(<[u8]>::to_vec));
-    values.collect()
-}
-
-/// The directory that a command of a line runs in, links resolved.
-fn place(start: &Path, cwd: &Cwd) -> Option<PathBuf> {
-    let path = match cwd {
-        Cwd::Start => start.to_owned(),
-        Cwd::Unknown => return None,
-        Cwd::Moved(steps) => values(steps)?.iter().fold(start.to_owned(), |at, step| {
-            at.join(OsStr::from_bytes(step))
-        }),
-    };
-    real_path(path).ok()
-}
-
 /// `git-push …` as `git push …`.
 fn as_git(argv: &[OsString]) -> Option<Vec<OsString>> {
     let command = argv.first()?.as_bytes().strip_prefix(b"git-")?;
@@ -626,11 +623,6 @@ fn parents(process: i32) -> Vec<String> {
         }
     }
     all
-}
-
-fn parent(process: i32) -> Option<i32> {
-    let parent = process_info::parent(process.unsigned_abs()).ok()?;
-    i32::try_from(parent).ok().filter(|parent| *parent > 1)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -9,6 +9,7 @@ mod grant;
 pub mod guarded;
 pub mod isolation;
 pub mod limits;
+pub mod line;
 pub mod network;
 pub mod oneshot;
 mod own_streams;

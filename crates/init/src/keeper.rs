@@ -328,7 +328,7 @@ impl Becoming<'_> {
             Some(guard) => {
                 // SAFETY: the owner of the world kept it open for the life of this process.
                 let guard = unsafe { BorrowedFd::borrow_raw(guard) };
-                own_starts::announce(guard, self.id).map_err(at(Stage::Exec))
+                own_starts::announce(guard, self.request.tag()).map_err(at(Stage::Exec))
             }
         }
     }

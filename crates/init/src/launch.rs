@@ -273,7 +273,7 @@ impl Launching {
 
     /// Asks for a command, which starts as soon as the world is ready.
     pub fn ask(&self, parts: &Parts<'_>, fds: &[BorrowedFd<'_>]) -> Result<Command, StartError> {
-        self.init.ask(self.init.next_command(), parts, fds)
+        self.init.ask(parts, fds)
     }
 
     /// The first process of a world that is ready, once all of its network is made.
@@ -307,23 +307,13 @@ impl Init {
         self.pidfd.as_fd()
     }
 
-    /// The number of the next command.
-    pub fn next_command(&self) -> u32 {
-        self.next.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Asks for a command of this number. `fds` get the numbers of `parts.fds`.
-    pub fn ask(
-        &self,
-        number: u32,
-        parts: &Parts<'_>,
-        fds: &[BorrowedFd<'_>],
-    ) -> Result<Command, StartError> {
+    /// Asks for a command. `fds` get the numbers of `parts.fds`.
+    pub fn ask(&self, parts: &Parts<'_>, fds: &[BorrowedFd<'_>]) -> Result<Command, StartError> {
         let own = |error| StartError::Own(error);
         let block = request::to_memory_file(parts).map_err(own)?;
         let (events, theirs) = control::pair().map_err(own)?;
         let mut message = Message::new(Kind::Start);
-        message.id = number;
+        message.id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut all = vec![theirs.as_fd(), block.as_fd()];
         if parts.judged {
             all.push(starter::file().map_err(own)?);

@@ -25,8 +25,8 @@ pub struct OwnStarts {
 struct Announced {
     pid: i32,
     process: OwnedFd,
-    /// The number of the command.
-    command: u32,
+    /// What its owner calls the command.
+    tag: u32,
 }
 
 impl OwnStarts {
@@ -40,7 +40,7 @@ impl OwnStarts {
         Ok((own, theirs))
     }
 
-    /// The number of the command that a thread is about to become which asks to start something, once for each.
+    /// The tag of the command that a thread is about to become which asks to start something, once for each.
     pub fn take(&self, thread: i32) -> Option<u32> {
         let announced = self.announced.lock();
         let mut announced = announced.unwrap_or_else(PoisonError::into_inner);
@@ -49,21 +49,21 @@ impl OwnStarts {
             announced.extend(process.map(|process| Announced {
                 pid: received.pid,
                 process,
-                command: received.message.id,
+                tag: received.message.id,
             }));
         }
         // The number of one that was killed on its way may come to mean another.
         announced.retain(|announced| pidfd::is_alive(announced.process.as_fd()));
         let found = announced.iter().position(|known| known.pid == thread)?;
-        Some(announced.swap_remove(found).command)
+        Some(announced.swap_remove(found).tag)
     }
 }
 
 /// Says that this process is about to become a command. Allocates nothing.
-pub(crate) fn announce(guard: BorrowedFd<'_>, command: u32) -> io::Result<()> {
+pub(crate) fn announce(guard: BorrowedFd<'_>, tag: u32) -> io::Result<()> {
     let process = pidfd::open(getpid().as_raw_nonzero().get())?;
     let mut message = Message::new(Kind::Starting);
-    message.id = command;
+    message.id = tag;
     message.send(guard, &[process.as_fd()])
 }
 

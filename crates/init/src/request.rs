@@ -32,6 +32,7 @@ enum Head {
     TerminalAt,
     NullFor,
     Judged,
+    Tag,
     Size,
     FdCount,
     Fds,
@@ -67,6 +68,8 @@ pub struct Parts<'a> {
     /// The guard judges its start like any other, so it comes about through a starter; else it passes, as one
     /// that was judged before.
     pub judged: bool,
+    /// By this the guard tells whoever judges which command begins.
+    pub tag: u32,
 }
 
 /// Puts the parts into a memory file, which is what travels.
@@ -107,6 +110,7 @@ fn build(parts: &Parts<'_>) -> io::Result<Vec<u8>> {
         head[Head::NullFor as usize] |= byte << (8 * number);
     }
     head[Head::Judged as usize] = parts.judged.into();
+    head[Head::Tag as usize] = parts.tag.into();
     head[Head::Size as usize] = u64::from(parts.size.0) << 16 | u64::from(parts.size.1);
     head[Head::FdCount as usize] = parts.fds.len() as u64;
     for (i, fd) in parts.fds.iter().enumerate() {
@@ -310,6 +314,11 @@ impl Request {
         self.word(Head::Judged) != 0
     }
 
+    /// By what the guard tells which command begins.
+    pub fn tag(&self) -> u32 {
+        self.word(Head::Tag) as u32
+    }
+
     /// Which of 0, 1 and 2 become a new terminal, as a bit set.
     pub fn terminal_for(&self) -> u8 {
         self.word(Head::TerminalFor) as u8
@@ -392,6 +401,7 @@ mod tests {
             ],
             fds: &[1, 7],
             judged: false,
+            tag: 0,
         };
         let file = to_memory_file(&parts).unwrap();
         let mut request = Request::map(&file).unwrap();
@@ -435,6 +445,7 @@ mod tests {
             null_for: [None; 3],
             fds: &[],
             judged: false,
+            tag: 0,
         };
         let whole = build(&parts).unwrap();
         let map = |block: &[u8]| {
@@ -490,6 +501,7 @@ mod tests {
             null_for: [None; 3],
             fds: &[],
             judged: false,
+            tag: 0,
         };
         assert!(to_memory_file(&parts).is_err());
     }

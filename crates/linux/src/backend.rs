@@ -287,7 +287,10 @@ impl WorldBackend for Linux {
     }
 
     fn spawn(&self, world: WorldHandle, job: ExecJob<'_>) -> Result<Box<dyn Running>, WorldError> {
-        Ok(Box::new(Started(self.start(world, job)?)))
+        Ok(Box::new(Started {
+            session: self.session(world)?,
+            command: self.start(world, job)?,
+        }))
     }
 
     fn enforced(&self, world: WorldHandle) -> Result<Enforced, WorldError> {
@@ -396,28 +399,35 @@ impl WorldBackend for Linux {
 }
 
 /// A command of a session's world, as the rest of Substrate sees it.
-struct Started(Command);
+struct Started {
+    command: Command,
+    session: Arc<SessionWorld>,
+}
 
 impl Running for Started {
     fn pid(&self) -> i32 {
-        self.0.pid()
+        self.command.pid()
     }
 
     fn take_terminal(&mut self) -> Option<OwnedFd> {
-        self.0.take_terminal()
+        self.command.take_terminal()
     }
 
     fn events(&self) -> BorrowedFd<'_> {
-        self.0.events()
+        self.command.events()
     }
 
     fn next(&mut self) -> io::Result<News> {
-        Ok(match self.0.next()? {
+        Ok(match self.command.next()? {
             launch::News::Stopped(signal) => News::Stopped(signal),
             launch::News::Ended(End::Exited(status)) => News::Ended(Status::Exited(status)),
             launch::News::Ended(End::Signaled(signal)) => News::Ended(Status::Signaled(signal)),
             launch::News::Ended(End::NotStarted(_)) => News::Lost,
         })
+    }
+
+    fn signal(&self, signal: i32) -> io::Result<()> {
+        lock(&self.session.live).init.signal(&self.command, signal)
     }
 }
 

@@ -55,8 +55,7 @@ impl Live {
     /// Starts a command in it.
     pub(crate) fn start(&self, job: ExecJob<'_>) -> Result<(Command, Carried), WorldError> {
         let prepared = Prepared::new(&self.inside(), job)?;
-        let number = self.init.next_command();
-        let asked = prepared.ask(&|parts, fds| self.init.ask(number, parts, fds))?;
+        let asked = prepared.ask(&|parts, fds| self.init.ask(parts, fds))?;
         asked.started()
     }
 

@@ -121,6 +121,7 @@ impl<'a> Prepared<'a> {
             null_for: self.streams.null_for,
             fds: &self.streams.numbers,
             judged: request.judged && self.by.is_empty(),
+            tag: request.tag,
         };
         let fds: Vec<BorrowedFd<'_>> = self.streams.fds.iter().map(AsFd::as_fd).collect();
         let command = send(&parts, &fds).map_err(|error| match error {

@@ -21,8 +21,8 @@ pub trait ExecJudge: Send + Sync {
     /// Puts a start that [`ExecVerdict::Ask`] named to a person, however long that takes.
     fn ask(&self, start: &ProgramStart<'_>) -> ExecVerdict;
 
-    /// Hears which process is about to become a command of the world's owner, before that starts anything.
-    fn begins(&self, _process: i32, _command: u32) {}
+    /// Hears which process is about to become the command with this tag, before that starts anything.
+    fn begins(&self, _process: i32, _tag: u32) {}
 }
 
 /// A program start, as the kernel will carry it out or has just done.

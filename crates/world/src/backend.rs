@@ -107,6 +107,9 @@ pub trait Running: Send {
 
     /// Waits for news.
     fn next(&mut self) -> io::Result<News>;
+
+    /// Sends a signal to its process group.
+    fn signal(&self, signal: i32) -> io::Result<()>;
 }
 
 /// What became of a running command.
@@ -189,6 +192,9 @@ pub struct ExecRequest {
     /// Whoever judges program starts in the world judges this one too; else it was judged before.
     #[serde(default)]
     pub judged: bool,
+    /// By this they know it, where several commands run in one world.
+    #[serde(default)]
+    pub tag: u32,
 }
 
 /// The streams of a command, which are descriptors of this process: a world elsewhere carries their bytes.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::ser::{Serialize, Serializer};
 use serde_json::Value;
 use substrate_command::environment::{changes_meaning, is_usual};
 
@@ -16,6 +18,19 @@ const MOST: usize = 32;
 /// approval holds for one such environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Meaning(Vec<(Vec<u8>, Vec<u8>)>);
+
+impl Serialize for Meaning {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        self.to_json().serialize(out)
+    }
+}
+
+impl<'de> Deserialize<'de> for Meaning {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(input)?;
+        Self::from_json(Some(&value)).ok_or_else(|| D::Error::custom("no list of variables"))
+    }
+}
 
 impl Meaning {
     /// That of an environment. Variables that most sessions have say something only where they are not as they

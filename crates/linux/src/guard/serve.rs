@@ -230,8 +230,8 @@ fn handle(shared: &Arc<Shared>, call: &Call) -> Option<Tracee> {
         return None;
     }
     let own = shared.own_starts.as_ref();
-    if let Some(command) = own.and_then(|own| own.take(call.thread)) {
-        shared.judge.begins(call.thread, command);
+    if let Some(tag) = own.and_then(|own| own.take(call.thread)) {
+        shared.judge.begins(call.thread, tag);
         answer.pass();
         return None;
     }
