@@ -4,14 +4,16 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use substrate_init::launch::{self, Command, End};
+use substrate_init::launch::{self, Command, End, Init};
 use substrate_policy::terms::{HomeMode, Mode, WorldSpec};
+use substrate_relay::{self as relay, Relayed};
 use substrate_sys::process_group;
+use substrate_sys::signals::Signals;
 use substrate_trace::{Enforced, FsDiff, Level, WorldId};
 
 use crate::layout::Placement;
@@ -20,7 +22,6 @@ use crate::live::Live;
 use crate::make;
 use crate::options::Options;
 use crate::purpose::Purpose;
-use crate::relay;
 use crate::start::{Asked, start_error};
 use crate::streams::{self, Carried};
 use substrate_changes::pending::{self, Pending};
@@ -29,7 +30,7 @@ use substrate_egress::network::{NetReport, NetworkMaker};
 use substrate_starts::ExecJudge;
 use substrate_world::backend::{
     Beside, ExecJob, ExecPlace, ExecRequest, ExecResult, ExecStreams, Held, News, PolicyChange,
-    Running, Status, Used, WorldBackend, WorldHandle,
+    Running, Status, Stdio, Used, WorldBackend, WorldHandle,
 };
 use substrate_world::error::WorldError;
 use substrate_world::progress::OnProgress;
@@ -163,7 +164,7 @@ impl Linux {
         begin: &mut dyn FnMut() -> bool,
     ) -> Result<ExecResult, WorldError> {
         self.see_off();
-        let signals = relay::take_signals().map_err(WorldError::own("take over signals"))?;
+        let signals = signals_of(job.streams)?;
         let mut live = self.make(spec, placement, For::Command(job), again, begin)?;
         let mut carried = Carried::default();
         let mut empty = false;
@@ -172,7 +173,7 @@ impl Linux {
             None => live.start(job),
         };
         let begun = started.is_ok();
-        let status = started.and_then(|(mut command, streams)| {
+        let status = started.and_then(|(command, streams)| {
             carried = streams;
             if live.pending.is_some() {
                 // For the next one, which takes a little longer without.
@@ -180,16 +181,12 @@ impl Linux {
             }
             gc::sweep(&spec.substrate_home, &mut || still_runs(&command));
             let mut tap = |bytes: &[u8]| listen(job.streams, bytes);
-            let end = relay::run(
-                &|command, signal| live.init.signal(command, signal),
-                &mut command,
-                &signals,
-                time_of(spec),
-                &mut tap,
-                beside,
-            );
+            let watch = watch(&signals, spec, job.streams);
+            let init = &live.init;
+            let mut relayed = OfInit { command, init };
+            let end = relay::run(&mut relayed, &watch, &mut tap, beside);
             let (end, ran_out) = end.map_err(WorldError::own("wait for the command"))?;
-            empty = command.was_last();
+            empty = relayed.command.was_last();
             Ok((status_of(end, job.request, live.id)?, ran_out))
         });
         end(&mut live, empty)?;
@@ -226,12 +223,16 @@ impl Linux {
         beside: Option<&mut Beside<'_>>,
     ) -> Result<ExecResult, WorldError> {
         let session = self.session(world)?;
-        let signals = relay::take_signals().map_err(WorldError::own("take over signals"))?;
-        let (mut command, mut carried) = lock(&session.live).start(job)?;
+        let signals = signals_of(job.streams)?;
+        let (command, mut carried) = lock(&session.live).start(job)?;
         let mut tap = |bytes: &[u8]| listen(job.streams, bytes);
-        let patience = time_of(&lock(&session.live).spec);
-        let send = command_signals(&session);
-        let end = relay::run(&send, &mut command, &signals, patience, &mut tap, beside);
+        let spec = lock(&session.live).spec.clone();
+        let watch = watch(&signals, &spec, job.streams);
+        let mut started = Started {
+            command,
+            session: Arc::clone(&session),
+        };
+        let end = relay::run(&mut started, &watch, &mut tap, beside);
         let (end, ran_out) = end.map_err(WorldError::own("wait for the command"))?;
         let mut live = lock(&session.live);
         carried.take_over_positions();
@@ -398,6 +399,81 @@ impl WorldBackend for Linux {
     }
 }
 
+/// The signals that reach us in a command's place: only where its streams are ours, and so perhaps its terminal.
+fn signals_of(streams: &ExecStreams) -> Result<Option<Signals>, WorldError> {
+    match streams.stdio {
+        Stdio::Inherit => Some(relay::take_signals()).transpose(),
+        Stdio::Given(_) | Stdio::Terminal(..) => Ok(None),
+    }
+    .map_err(WorldError::own("take over signals"))
+}
+
+fn watch<'a>(
+    signals: &'a Option<Signals>,
+    spec: &WorldSpec,
+    streams: &'a ExecStreams,
+) -> relay::Watch<'a> {
+    relay::Watch {
+        signals: signals.as_ref(),
+        patience: time_of(spec),
+        abandoned: streams.abandoned.as_ref().map(AsFd::as_fd),
+    }
+}
+
+/// A command of a world that has only this one.
+struct OfInit<'a> {
+    command: Command,
+    init: &'a Init,
+}
+
+impl Relayed for OfInit<'_> {
+    type End = End;
+
+    fn events(&self) -> BorrowedFd<'_> {
+        self.command.events()
+    }
+
+    fn take_terminal(&mut self) -> Option<OwnedFd> {
+        self.command.take_terminal()
+    }
+
+    fn next(&mut self) -> io::Result<Option<End>> {
+        next_of(&self.command)
+    }
+
+    fn signal(&self, signal: i32) -> io::Result<()> {
+        self.init.signal(&self.command, signal)
+    }
+}
+
+impl Relayed for Started {
+    type End = End;
+
+    fn events(&self) -> BorrowedFd<'_> {
+        self.command.events()
+    }
+
+    fn take_terminal(&mut self) -> Option<OwnedFd> {
+        self.command.take_terminal()
+    }
+
+    fn next(&mut self) -> io::Result<Option<End>> {
+        next_of(&self.command)
+    }
+
+    fn signal(&self, signal: i32) -> io::Result<()> {
+        Running::signal(self, signal)
+    }
+}
+
+/// The end of a command, if that is its news.
+fn next_of(command: &Command) -> io::Result<Option<End>> {
+    Ok(match command.next()? {
+        launch::News::Ended(end) => Some(end),
+        launch::News::Stopped(_) => None,
+    })
+}
+
 /// A command of a session's world, as the rest of Substrate sees it.
 struct Started {
     command: Command,
@@ -446,11 +522,6 @@ fn listen(streams: &ExecStreams, bytes: &[u8]) {
     if let Some(tap) = &streams.tap {
         (tap.0)(bytes);
     }
-}
-
-/// A session's lock is held only for the moment of sending, so that other commands can start.
-fn command_signals(session: &SessionWorld) -> impl Fn(&Command, i32) -> io::Result<()> + '_ {
-    |command, signal| lock(&session.live).init.signal(command, signal)
 }
 
 /// What one command of a world may take.

@@ -467,7 +467,7 @@ fn request(quarters: &SessionWorld, start: &Start<'_>) -> io::Result<(ExecReques
         stdio: Stdio::Terminal(size.0, size.1),
         fds,
         terminal_at: Some(start.terminal_number),
-        tap: None,
+        ..ExecStreams::default()
     };
     Ok((request, streams))
 }

@@ -10,6 +10,7 @@ use crate::mask::Mask;
 
 /// Signals that are taken from a descriptor instead of interrupting; the mask that the thread
 /// had comes back when this is dropped.
+#[derive(Debug)]
 pub struct Signals {
     fd: OwnedFd,
     before: Mask,

@@ -209,6 +209,8 @@ pub struct ExecStreams {
     pub terminal_at: Option<i32>,
     /// Gets every byte that a relayed terminal shows.
     pub tap: Option<Tap>,
+    /// Readable once nobody waits for the command any more: then it is ended.
+    pub abandoned: Option<OwnedFd>,
 }
 
 impl From<Stdio> for ExecStreams {

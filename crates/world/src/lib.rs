@@ -2,6 +2,5 @@
 //! make places for them.
 
 pub mod backend;
-pub mod display;
 pub mod error;
 pub mod progress;

@@ -29,11 +29,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use substrate_relay::display::{self, Display};
 use substrate_sys::process_group::{self, Change, signal};
 use substrate_sys::{memfd, terminal};
 use substrate_world::backend::Beside as Aside;
 use substrate_world::backend::Tap;
-use substrate_world::display::{self, Display};
 
 pub use bound::{Bound, Then};
 pub use carried::Carried;

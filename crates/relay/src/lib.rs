@@ -1,17 +1,37 @@
 //! Bytes and signals between our terminal and a command's own terminal in a world.
 
+pub mod display;
+
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use substrate_init::launch::{Command, End, News};
 use substrate_sys::poll::{self, Wanted};
 use substrate_sys::signals::{self, Signals};
 use substrate_sys::terminal::{self, Modes};
 
 use substrate_world::backend::Beside;
-use substrate_world::display::{self, Display};
+
+use display::Display;
+
+/// A command that runs elsewhere.
+pub trait Relayed {
+    /// How it ends.
+    type End;
+
+    /// Readable when [`Relayed::next`] will not block.
+    fn events(&self) -> BorrowedFd<'_>;
+
+    /// The master of its terminal, once.
+    fn take_terminal(&mut self) -> Option<OwnedFd>;
+
+    /// Takes the next thing that happened to it; its end, if it was that.
+    fn next(&mut self) -> io::Result<Option<Self::End>>;
+
+    /// Sends a signal to its process group.
+    fn signal(&self, signal: i32) -> io::Result<()>;
+}
 
 /// Most bytes that wait for a command which does not read.
 const WAITING: usize = 64 * 1024;
@@ -89,6 +109,7 @@ impl Drop for Keys<'_> {
 struct Clock {
     next: Option<Instant>,
     ran_out: bool,
+    abandoned: bool,
 }
 
 impl Clock {
@@ -99,6 +120,7 @@ impl Clock {
         Clock {
             next: patience.map(|patience| Instant::now() + patience),
             ran_out: false,
+            abandoned: false,
         }
     }
 
@@ -107,6 +129,16 @@ impl Clock {
         if let Some(next) = &mut self.next {
             *next += since.elapsed();
         }
+    }
+
+    /// Nobody waits for the command any more, so its time is over.
+    fn abandon(&mut self) {
+        self.abandoned = true;
+        self.next = Some(Instant::now());
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.abandoned
     }
 
     /// The signal that it is time for.
@@ -122,17 +154,26 @@ impl Clock {
     }
 }
 
+/// What there is to be watched besides a command.
+#[derive(Debug, Default)]
+pub struct Watch<'a> {
+    /// Signals that are meant for it.
+    pub signals: Option<&'a Signals>,
+    /// How long it may take.
+    pub patience: Option<Duration>,
+    /// Readable once nobody waits for it any more.
+    pub abandoned: Option<BorrowedFd<'a>>,
+}
+
 /// Waits for a command's end, relaying its terminal and our signals meanwhile. One that takes
-/// longer than `patience` is ended, which the answer tells.
-pub fn run(
-    send: &dyn Fn(&Command, i32) -> io::Result<()>,
-    command: &mut Command,
-    signals: &Signals,
-    patience: Option<Duration>,
+/// longer than it may is ended, which the answer tells, and so is one that nobody waits for.
+pub fn run<C: Relayed>(
+    command: &mut C,
+    watch: &Watch<'_>,
     tap: &mut dyn FnMut(&[u8]),
     mut beside: Option<&mut Beside<'_>>,
-) -> io::Result<(End, bool)> {
-    let mut clock = Clock::start(patience);
+) -> io::Result<(C::End, bool)> {
+    let mut clock = Clock::start(watch.patience);
     let (stdin, stdout) = (io::stdin(), io::stdout());
     let stderr = io::stderr();
     let mut outside = match command.take_terminal() {
@@ -143,30 +184,42 @@ pub fn run(
         )?),
     };
     let end = loop {
-        let mut wanted = vec![
-            Wanted::read(command.events()),
-            Wanted::read(signals.as_fd()),
-        ];
+        let mut wanted = Wants::default();
+        wanted.add(News::Command, Some(Wanted::read(command.events())));
+        wanted.add(
+            News::Signal,
+            watch.signals.map(|signals| Wanted::read(signals.as_fd())),
+        );
+        let abandoned = watch.abandoned.filter(|_| !clock.is_abandoned());
+        wanted.add(News::Abandoned, abandoned.map(Wanted::read));
         if let Some(outside) = &outside {
-            wanted.push(match outside.to_master.is_empty() {
-                true => Wanted::read(outside.master.as_fd()),
-                false => Wanted::both(outside.master.as_fd()),
-            });
-            if let Some(keys) = outside.keys.as_ref().filter(|keys| keys.raw)
-                && outside.to_master.len() < WAITING
-            {
-                wanted.push(Wanted::read(keys.terminal));
-            }
+            let master = outside.master.as_fd();
+            wanted.add(
+                News::Terminal,
+                Some(match outside.to_master.is_empty() {
+                    true => Wanted::read(master),
+                    false => Wanted::both(master),
+                }),
+            );
+            let keys = outside
+                .keys
+                .as_ref()
+                .filter(|keys| keys.raw && outside.to_master.len() < WAITING);
+            wanted.add(News::Keys, keys.map(|keys| Wanted::read(keys.terminal)));
         }
-        let last = wanted.len();
-        wanted.extend(beside.as_ref().map(|beside| Wanted::read(beside.fd)));
-        let mut ready = poll::wait_until(&mut wanted, clock.next)?;
+        wanted.add(
+            News::Beside,
+            beside.as_ref().map(|beside| Wanted::read(beside.fd)),
+        );
+        let ready = wanted.wait(clock.next)?;
+        if ready.contains(&News::Abandoned) {
+            clock.abandon();
+        }
         if let Some(signal) = clock.due() {
             // A command that has just ended has nothing to be told.
-            let _ = send(command, signal);
+            let _ = command.signal(signal);
         }
-        if ready.len() > last
-            && ready.pop() == Some(true)
+        if ready.contains(&News::Beside)
             && let Some(beside) = beside.as_mut()
         {
             let since = Instant::now();
@@ -177,40 +230,70 @@ pub fn run(
             clock.stand_still(since);
             continue;
         }
-        if let Some(signal) = ready
-            .get(1)
-            .copied()
-            .unwrap_or(false)
-            .then(|| signals.next())
+        if ready.contains(&News::Signal)
+            && let Some(signals) = watch.signals
         {
-            if let Some(signal) = signal? {
-                on_signal(signal, send, command, outside.as_mut())?;
+            if let Some(signal) = signals.next()? {
+                on_signal(signal, command, outside.as_mut())?;
             }
             continue;
         }
         if let Some(this) = outside.as_mut() {
-            let keys_ready = ready.get(3).copied().unwrap_or(false);
-            let master_ready = ready.get(2).copied().unwrap_or(false);
+            let keys_ready = ready.contains(&News::Keys);
             if keys_ready {
                 this.read_keys();
             }
-            if (master_ready || keys_ready) && !this.pump(tap) {
+            if (ready.contains(&News::Terminal) || keys_ready) && !this.pump(tap) {
                 outside = None;
                 continue;
             }
         }
-        if ready.first().copied().unwrap_or(false) {
-            match command.next()? {
-                News::Ended(end) => break end,
-                News::Stopped(_) => {}
-            }
+        if ready.contains(&News::Command)
+            && let Some(end) = command.next()?
+        {
+            break end;
         }
     };
     if let Some(this) = outside.as_mut() {
         // What the command wrote last may still be on its way.
         while this.show(tap) == Shown::Some {}
     }
-    Ok((end, clock.ran_out))
+    Ok((end, clock.ran_out && !clock.abandoned))
+}
+
+/// What can happen while a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum News {
+    Command,
+    Signal,
+    Abandoned,
+    Terminal,
+    Keys,
+    Beside,
+}
+
+/// What is waited for, by name.
+#[derive(Default)]
+struct Wants<'a> {
+    names: Vec<News>,
+    wanted: Vec<Wanted<'a>>,
+}
+
+impl<'a> Wants<'a> {
+    fn add(&mut self, name: News, wanted: Option<Wanted<'a>>) {
+        if let Some(wanted) = wanted {
+            self.names.push(name);
+            self.wanted.push(wanted);
+        }
+    }
+
+    fn wait(mut self, until: Option<Instant>) -> io::Result<Vec<News>> {
+        let ready = poll::wait_until(&mut self.wanted, until)?;
+        let named = self.names.into_iter().zip(ready);
+        Ok(named
+            .filter_map(|(name, ready)| ready.then_some(name))
+            .collect())
+    }
 }
 
 fn open_outside<'a>(master: OwnedFd, streams: [BorrowedFd<'a>; 3]) -> io::Result<Outside<'a>> {
@@ -248,8 +331,7 @@ fn open_outside<'a>(master: OwnedFd, streams: [BorrowedFd<'a>; 3]) -> io::Result
 
 fn on_signal(
     signal: i32,
-    send: &dyn Fn(&Command, i32) -> io::Result<()>,
-    command: &Command,
+    command: &impl Relayed,
     outside: Option<&mut Outside<'_>>,
 ) -> io::Result<()> {
     match signal {
@@ -272,14 +354,14 @@ fn on_signal(
             if let Some(keys) = outside.as_mut().and_then(|o| o.keys.as_mut()) {
                 keys.give_back();
             }
-            send(command, signals::STOP)?;
+            command.signal(signals::STOP)?;
             signals::stop_self();
-            send(command, signals::CONTINUE)?;
+            command.signal(signals::CONTINUE)?;
             if let Some(keys) = outside.as_mut().and_then(|o| o.keys.as_mut()) {
                 keys.take();
             }
         }
-        other => send(command, other)?,
+        other => command.signal(other)?,
     }
     Ok(())
 }
