@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 
+use serde::{Deserialize, Serialize};
 use substrate_broker::Caller;
 use substrate_broker::approvals::Approved;
 use substrate_broker::person::Barrier;
@@ -13,7 +14,7 @@ use substrate_trace::Answer;
 use substrate_world::progress::Progress;
 
 /// Kinds of notice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// Something was refused.
     Refused,
@@ -25,6 +26,30 @@ pub enum Kind {
     Info,
     /// Something was done that somebody waited for.
     Done,
+}
+
+impl Kind {
+    /// What a notice begins with.
+    pub fn sign(self, unicode: bool) -> &'static str {
+        match (self, unicode) {
+            (Kind::Refused, true) => "🔒 ",
+            (Kind::Warning, true) => "⚠️  substrate: ",
+            (Kind::Warning, false) => "substrate: warning: ",
+            (Kind::Done, true) => "\u{2713} ",
+            _ => "substrate: ",
+        }
+    }
+}
+
+/// Whether an environment lets characters beyond ASCII be shown.
+pub fn shows_unicode(variable: impl Fn(&str) -> Option<Vec<u8>>) -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|name| variable(name).filter(|value| !value.is_empty()))
+        .unwrap_or_default()
+        .to_ascii_uppercase();
+    let has = |word: &[u8]| locale.windows(word.len()).any(|part| part == word);
+    has(b"UTF-8") || has(b"UTF8")
 }
 
 /// A terminal, a shim, a replay or the client of a service.
@@ -96,7 +121,7 @@ pub enum Streams {
 }
 
 /// What a person answered.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Given {
     /// The answer.
     pub answer: Answer,

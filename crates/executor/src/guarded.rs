@@ -220,8 +220,13 @@ impl StartJudge {
 
     /// Says which line is about to run. What a person agreed to in it is not asked about again.
     pub fn begin_line(&self, span: &SpanInfo, evaluation: &Evaluation) {
+        self.begin(Line::new(span, evaluation));
+    }
+
+    /// The same for a line that is known as far as need be.
+    pub fn begin(&self, line: Line) {
         let running = Running {
-            line: Line::new(span, evaluation),
+            line,
             first: None,
             desk: None,
         };

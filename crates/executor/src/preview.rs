@@ -92,6 +92,7 @@ impl<'a> Trial<'a> {
         let backend = self.session.worlds.backend(Oversight {
             judge: Some(Arc::new(judge)),
             network: None,
+            borrowing: None,
         });
         let shell = shell_path().ok_or("there is neither bash nor sh on this machine")?;
         let request = ExecRequest {

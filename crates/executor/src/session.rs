@@ -22,6 +22,41 @@ use crate::own_streams;
 use crate::variables::{self, variables};
 use crate::worlds::Worlds;
 
+/// Whose a session is.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// Its id.
+    pub session: SessionId,
+    /// The span that it runs below.
+    pub parent: Option<SpanId>,
+    /// The actor: `human`, or the name of an agent.
+    pub agent: String,
+}
+
+impl Identity {
+    /// What an environment says.
+    fn of(env: &[CString]) -> Identity {
+        let enclosing = environment::get(env, PARENT_SPAN_VAR)
+            .and_then(|value| std::str::from_utf8(value).ok())
+            .and_then(|value| value.parse::<ParentSpan>().ok());
+        let (session, parent) = match enclosing {
+            Some(ParentSpan { session, span }) => (session, Some(span)),
+            None => (SessionId::new(), None),
+        };
+        let agent = environment::get(env, SUBSTRATE_AGENT_ID)
+            .filter(|value| !value.is_empty())
+            .map_or_else(
+                || "human".to_owned(),
+                |value| String::from_utf8_lossy(value).into_owned(),
+            );
+        Identity {
+            session,
+            parent,
+            agent,
+        }
+    }
+}
+
 /// Everything that the lines of a session share.
 pub struct Session {
     /// Decides.
@@ -53,21 +88,20 @@ impl Session {
         front: Arc<dyn Front>,
         worlds: Arc<dyn Worlds>,
     ) -> Self {
-        let enclosing = environment::get(&env, PARENT_SPAN_VAR)
-            .and_then(|value| std::str::from_utf8(value).ok())
-            .and_then(|value| value.parse::<ParentSpan>().ok());
-        let (session_id, parent) = match enclosing {
-            Some(ParentSpan { session, span }) => (session, Some(span)),
-            None => (SessionId::new(), None),
-        };
+        let identity = Identity::of(&env);
+        Self::begin_as(broker, env, front, worlds, identity)
+    }
+
+    /// Begins a session of which somebody else says whose it is.
+    pub fn begin_as(
+        broker: Broker,
+        env: Vec<CString>,
+        front: Arc<dyn Front>,
+        worlds: Arc<dyn Worlds>,
+        identity: Identity,
+    ) -> Self {
         let writer = RefCell::new(open_trace(&broker));
         let redact = RefCell::new(broker.last_policy().settings().redact.clone());
-        let agent_id = environment::get(&env, SUBSTRATE_AGENT_ID)
-            .filter(|value| !value.is_empty())
-            .map_or_else(
-                || "human".to_owned(),
-                |value| String::from_utf8_lossy(value).into_owned(),
-            );
         let umask = substrate_sys::identity::umask();
         // Everything that this session starts carries the mark from here on.
         enclosure::mark();
@@ -79,12 +113,17 @@ impl Session {
             record: false,
             writer,
             redact,
-            session_id,
-            parent,
-            agent_id,
+            session_id: identity.session,
+            parent: identity.parent,
+            agent_id: identity.agent,
             umask,
             warned: false.into(),
         }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> SessionId {
+        self.session_id
     }
 
     /// What is to be recorded of what commands print.

@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
+use substrate_broker::Broker;
 use substrate_changes::gc::Leftover;
 use substrate_egress::gated::{Following, OnEvent};
 use substrate_policy::budget::Cells;
 use substrate_starts::ExecJudge;
 use substrate_world::backend::WorldBackend;
+
+use crate::front::Front;
+use crate::line::Line;
 
 /// Makes backends; a session has one of these, and nothing that runs commands knows which.
 pub trait Worlds: Send + Sync {
@@ -24,6 +28,18 @@ pub struct Oversight {
     pub judge: Option<Arc<dyn ExecJudge>>,
     /// Hears of the network; without it worlds have none.
     pub network: Option<Wire>,
+    /// What it takes to run the command in a world that somebody keeps, where that is wanted.
+    pub borrowing: Option<Borrowing>,
+}
+
+/// What it takes to run a command in a world that somebody keeps.
+pub struct Borrowing {
+    /// Who decides.
+    pub broker: Broker,
+    /// Whom it is run for.
+    pub front: Arc<dyn Front>,
+    /// The line.
+    pub line: Line,
 }
 
 /// The host's end of a world's network.

@@ -95,6 +95,10 @@ impl WorldBackend for Recorder {
         true
     }
 
+    fn is_empty(&self, _: WorldHandle) -> bool {
+        true
+    }
+
     fn drain(&self, _: WorldHandle, _: Duration) {}
 
     fn used(&self, _: WorldHandle) -> Result<Used, WorldError> {

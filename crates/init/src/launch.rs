@@ -421,6 +421,15 @@ impl Command {
         }
     }
 
+    /// One that another process has waited for until it was about to become its program.
+    pub fn begun(pid: i32, events: OwnedFd, terminal: Option<OwnedFd>) -> Command {
+        Command {
+            pid,
+            terminal,
+            ..Command::over(0, events)
+        }
+    }
+
     /// Waits until it is about to become its program, or could not be prepared.
     pub fn await_start(&mut self) -> Result<(), StartError> {
         while self.pid == 0 {

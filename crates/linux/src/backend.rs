@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use substrate_init::launch::{self, Command, End, Init};
+use substrate_init::launch::{self, Command, End};
 use substrate_policy::terms::{HomeMode, Mode, WorldSpec};
-use substrate_relay::{self as relay, Relayed};
+use substrate_relay::{self as relay, status_of};
 use substrate_sys::process_group;
 use substrate_sys::signals::Signals;
-use substrate_trace::{Enforced, FsDiff, Level, WorldId};
+use substrate_trace::{Enforced, FsDiff, Level};
 
 use crate::layout::Placement;
 use crate::limits::Group;
@@ -22,15 +22,15 @@ use crate::live::Live;
 use crate::make;
 use crate::options::Options;
 use crate::purpose::Purpose;
-use crate::start::{Asked, start_error};
+use crate::start::Asked;
 use crate::streams::{self, Carried};
 use substrate_changes::pending::{self, Pending};
 use substrate_changes::{diff, gc};
 use substrate_egress::network::{NetReport, NetworkMaker};
 use substrate_starts::ExecJudge;
 use substrate_world::backend::{
-    Beside, ExecJob, ExecPlace, ExecRequest, ExecResult, ExecStreams, Held, News, PolicyChange,
-    Running, Status, Stdio, Used, WorldBackend, WorldHandle,
+    Beside, ExecJob, ExecPlace, ExecResult, ExecStreams, Held, News, PolicyChange, Running, Status,
+    Stdio, Used, WorldBackend, WorldHandle,
 };
 use substrate_world::error::WorldError;
 use substrate_world::progress::OnProgress;
@@ -173,7 +173,7 @@ impl Linux {
             None => live.start(job),
         };
         let begun = started.is_ok();
-        let status = started.and_then(|(command, streams)| {
+        let status = started.and_then(|(mut command, streams)| {
             carried = streams;
             if live.pending.is_some() {
                 // For the next one, which takes a little longer without.
@@ -182,11 +182,10 @@ impl Linux {
             gc::sweep(&spec.substrate_home, &mut || still_runs(&command));
             let mut tap = |bytes: &[u8]| listen(job.streams, bytes);
             let watch = watch(&signals, spec, job.streams);
-            let init = &live.init;
-            let mut relayed = OfInit { command, init };
-            let end = relay::run(&mut relayed, &watch, &mut tap, beside);
+            let send = |command: &Command, signal| live.init.signal(command, signal);
+            let end = relay::run(&mut command, &send, &watch, &mut tap, beside);
             let (end, ran_out) = end.map_err(WorldError::own("wait for the command"))?;
-            empty = relayed.command.was_last();
+            empty = command.was_last();
             Ok((status_of(end, job.request, live.id)?, ran_out))
         });
         end(&mut live, empty)?;
@@ -224,20 +223,21 @@ impl Linux {
     ) -> Result<ExecResult, WorldError> {
         let session = self.session(world)?;
         let signals = signals_of(job.streams)?;
-        let (command, mut carried) = lock(&session.live).start(job)?;
+        let (command, carried) = lock(&session.live).start(job)?;
         let mut tap = |bytes: &[u8]| listen(job.streams, bytes);
         let spec = lock(&session.live).spec.clone();
         let watch = watch(&signals, &spec, job.streams);
         let mut started = Started {
             command,
+            carried,
             session: Arc::clone(&session),
         };
-        let end = relay::run(&mut started, &watch, &mut tap, beside);
+        let send = command_signals(&session);
+        let end = relay::run(&mut started.command, &send, &watch, &mut tap, beside);
+        started.settle();
+        drop(started);
         let (end, ran_out) = end.map_err(WorldError::own("wait for the command"))?;
         let mut live = lock(&session.live);
-        carried.take_over_positions();
-        // What runs on in the background may still write.
-        live.carried.append(&mut carried);
         let status = (status_of(end, job.request, live.id)?, ran_out);
         let report = live.network.as_mut().map(|network| network.report());
         Ok(result(&live, status, report.unwrap_or_default()))
@@ -288,9 +288,12 @@ impl WorldBackend for Linux {
     }
 
     fn spawn(&self, world: WorldHandle, job: ExecJob<'_>) -> Result<Box<dyn Running>, WorldError> {
+        let session = self.session(world)?;
+        let (command, carried) = lock(&session.live).start(job)?;
         Ok(Box::new(Started {
-            session: self.session(world)?,
-            command: self.start(world, job)?,
+            command,
+            carried,
+            session,
         }))
     }
 
@@ -309,16 +312,18 @@ impl WorldBackend for Linux {
         !ended.is_ok_and(|ended| ended.contains(&true))
     }
 
-    fn drain(&self, world: WorldHandle, patience: Duration) {
+    fn is_empty(&self, world: WorldHandle) -> bool {
         let Ok(session) = self.session(world) else {
-            return;
+            return true;
         };
         let first = lock(&session.live).init.pid();
-        let children = format!("/proc/{first}/task/{first}/children");
+        let children = fs::read(format!("/proc/{first}/task/{first}/children"));
+        children.map_or(true, |list| list.is_empty())
+    }
+
+    fn drain(&self, world: WorldHandle, patience: Duration) {
         let end = std::time::Instant::now() + patience;
-        while fs::read(&children).is_ok_and(|list| !list.is_empty())
-            && std::time::Instant::now() < end
-        {
+        while !self.is_empty(world) && std::time::Instant::now() < end {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -420,63 +425,10 @@ fn watch<'a>(
     }
 }
 
-/// A command of a world that has only this one.
-struct OfInit<'a> {
-    command: Command,
-    init: &'a Init,
-}
-
-impl Relayed for OfInit<'_> {
-    type End = End;
-
-    fn events(&self) -> BorrowedFd<'_> {
-        self.command.events()
-    }
-
-    fn take_terminal(&mut self) -> Option<OwnedFd> {
-        self.command.take_terminal()
-    }
-
-    fn next(&mut self) -> io::Result<Option<End>> {
-        next_of(&self.command)
-    }
-
-    fn signal(&self, signal: i32) -> io::Result<()> {
-        self.init.signal(&self.command, signal)
-    }
-}
-
-impl Relayed for Started {
-    type End = End;
-
-    fn events(&self) -> BorrowedFd<'_> {
-        self.command.events()
-    }
-
-    fn take_terminal(&mut self) -> Option<OwnedFd> {
-        self.command.take_terminal()
-    }
-
-    fn next(&mut self) -> io::Result<Option<End>> {
-        next_of(&self.command)
-    }
-
-    fn signal(&self, signal: i32) -> io::Result<()> {
-        Running::signal(self, signal)
-    }
-}
-
-/// The end of a command, if that is its news.
-fn next_of(command: &Command) -> io::Result<Option<End>> {
-    Ok(match command.next()? {
-        launch::News::Ended(end) => Some(end),
-        launch::News::Stopped(_) => None,
-    })
-}
-
 /// A command of a session's world, as the rest of Substrate sees it.
 struct Started {
     command: Command,
+    carried: Carried,
     session: Arc<SessionWorld>,
 }
 
@@ -505,6 +457,17 @@ impl Running for Started {
     fn signal(&self, signal: i32) -> io::Result<()> {
         lock(&self.session.live).init.signal(&self.command, signal)
     }
+
+    fn settle(&mut self) {
+        self.carried.settle();
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // What runs on in the background may still write.
+        lock(&self.session.live).carried.append(&mut self.carried);
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -522,6 +485,11 @@ fn listen(streams: &ExecStreams, bytes: &[u8]) {
     if let Some(tap) = &streams.tap {
         (tap.0)(bytes);
     }
+}
+
+/// A session's lock is held only for the moment of sending, so that other commands can start.
+fn command_signals(session: &SessionWorld) -> impl Fn(&Command, i32) -> io::Result<()> + '_ {
+    |command, signal| lock(&session.live).init.signal(command, signal)
 }
 
 /// What one command of a world may take.
@@ -638,15 +606,4 @@ fn end(live: &mut Live, empty: bool) -> Result<(), WorldError> {
         return Ok(());
     }
     live.init.wait().map_err(WorldError::own("end the world"))
-}
-
-fn status_of(end: End, request: &ExecRequest, world: WorldId) -> Result<Status, WorldError> {
-    match end {
-        End::Exited(code) => Ok(Status::Exited(code)),
-        End::Signaled(signal) => Ok(Status::Signaled(signal)),
-        End::NotStarted(error) => {
-            let (program, cwd) = (PathBuf::from(&request.program), request.cwd.clone());
-            Err(start_error(error, world, program, cwd))
-        }
-    }
 }

@@ -3,14 +3,15 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use substrate_init::launch::{Command, Parts, Stage, StartError};
+use substrate_init::launch::{Command, Parts, StartError};
 use substrate_init::starter;
+use substrate_relay::start_error;
 use substrate_sys::bounded::{self, Links};
 use substrate_sys::real_path::real_path;
 use substrate_trace::WorldId;
@@ -169,43 +170,6 @@ fn is_proxy(variable: &[u8]) -> bool {
     let name = variable.split(|byte| *byte == b'=').next();
     let name = name.unwrap_or_default();
     VARIABLES.iter().any(|known| known.as_bytes() == name)
-}
-
-/// What kept a command from starting.
-pub(crate) fn start_error(
-    error: StartError,
-    world: WorldId,
-    program: PathBuf,
-    cwd: PathBuf,
-) -> WorldError {
-    match error {
-        StartError::Own(error) => WorldError::own("hear from the command")(error),
-        StartError::Gone => WorldError::Gone(world),
-        StartError::Stage(Stage::Cwd, source) => WorldError::Cwd {
-            path: cwd,
-            source: source.into(),
-        },
-        StartError::Stage(Stage::Exec, source) if source.kind() == io::ErrorKind::NotFound => {
-            WorldError::NotFound(program)
-        }
-        StartError::Stage(stage, source) => WorldError::Start {
-            program,
-            doing: stage_name(stage).into(),
-            source: source.into(),
-        },
-    }
-}
-
-fn stage_name(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Receive => "receiving the request",
-        Stage::Terminal => "making a terminal",
-        Stage::Fork => "making a process",
-        Stage::TakeTerminal => "taking over the terminal",
-        Stage::Descriptors => "passing descriptors",
-        Stage::Cwd => "entering the working directory",
-        Stage::Exec => "executing",
-    }
 }
 
 /// The file that a request names; a bare name is looked up on its own `PATH`, without the

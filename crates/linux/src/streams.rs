@@ -13,7 +13,9 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use substrate_sys::{mask, poll, terminal, unix_sockets};
 use substrate_trace::Level;
@@ -67,8 +69,28 @@ pub(crate) struct Streams {
 pub struct Carried {
     /// The stream of ours, and how far the command has read in what it got instead.
     positions: Vec<(File, File)>,
+    outputs: Vec<Output>,
+}
+
+/// An output that is carried over.
+struct Output {
     /// Ends when nobody writes any more.
-    outputs: Vec<JoinHandle<io::Result<()>>>,
+    thread: JoinHandle<io::Result<()>>,
+    /// Gone with that. Whoever has it locked knows that nothing is on its way.
+    pipe: Weak<Mutex<io::PipeReader>>,
+}
+
+impl Output {
+    /// Whether all that was written so far has arrived.
+    fn has_arrived(&self) -> bool {
+        let Some(pipe) = self.pipe.upgrade() else {
+            return true;
+        };
+        let Ok(pipe) = pipe.try_lock() else {
+            return false;
+        };
+        poll::unread(pipe.as_fd()).map_or(true, |bytes| bytes == 0)
+    }
 }
 
 impl Carried {
@@ -85,11 +107,22 @@ impl Carried {
     /// could not be written, of which the command has only heard that nobody reads.
     pub(crate) fn finish(&mut self) -> Vec<String> {
         self.take_over_positions();
-        let ended = self.outputs.drain(..).map(JoinHandle::join);
+        let ended = self.outputs.drain(..).map(|output| output.thread.join());
         ended
             .filter_map(|ended| ended.ok()?.err())
             .map(|error| format!("an output could not be written: {error}"))
             .collect()
+    }
+
+    /// Waits until what was written so far has arrived, but not for ever: the other side may not read.
+    pub(crate) fn settle(&mut self) {
+        self.take_over_positions();
+        let end = Instant::now() + ARRIVAL;
+        for output in &self.outputs {
+            while !output.has_arrived() && Instant::now() < end {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
     }
 
     /// Leaves what is still to be done to another.
@@ -209,8 +242,11 @@ impl Streams {
             return known.try_clone();
         }
         let (from, end) = io::pipe()?;
-        let thread = carry(from, File::from(fd.try_clone_to_owned()?))?;
-        self.carried.outputs.push(thread);
+        let pipe = Arc::new(Mutex::new(from));
+        self.carried.outputs.push(Output {
+            pipe: Arc::downgrade(&pipe),
+            thread: carry_over(pipe, File::from(fd.try_clone_to_owned()?))?,
+        });
         let end = OwnedFd::from(end);
         let known = (named.identity, named.flags, end.try_clone()?);
         self.pipes.push(known);
@@ -233,6 +269,36 @@ impl Streams {
         }
         Ok(std::mem::take(&mut self.carried))
     }
+}
+
+/// How long a command's end waits for somebody to take what it wrote.
+const ARRIVAL: Duration = Duration::from_secs(2);
+
+/// Carries over what comes out of a pipe until nobody writes any more.
+fn carry_over(
+    pipe: Arc<Mutex<io::PipeReader>>,
+    mut to: impl Write + Send + 'static,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    let waiting = pipe
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .as_fd()
+        .try_clone_to_owned()?;
+    let pump = move || {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            poll::readable(&[waiting.as_fd()], None)?;
+            let mut from = pipe.lock().unwrap_or_else(PoisonError::into_inner);
+            match from.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(got) => to.write_all(&buffer[..got])?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    // Signals are for the thread that waits for the command.
+    mask::without_signals(|| std::thread::Builder::new().spawn(pump))
 }
 
 fn carry(

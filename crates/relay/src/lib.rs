@@ -1,12 +1,14 @@
 //! Bytes and signals between our terminal and a command's own terminal in a world.
 
 pub mod display;
+mod ended;
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use substrate_init::launch::{self, Command, End};
 use substrate_sys::poll::{self, Wanted};
 use substrate_sys::signals::{self, Signals};
 use substrate_sys::terminal::{self, Modes};
@@ -14,24 +16,7 @@ use substrate_sys::terminal::{self, Modes};
 use substrate_world::backend::Beside;
 
 use display::Display;
-
-/// A command that runs elsewhere.
-pub trait Relayed {
-    /// How it ends.
-    type End;
-
-    /// Readable when [`Relayed::next`] will not block.
-    fn events(&self) -> BorrowedFd<'_>;
-
-    /// The master of its terminal, once.
-    fn take_terminal(&mut self) -> Option<OwnedFd>;
-
-    /// Takes the next thing that happened to it; its end, if it was that.
-    fn next(&mut self) -> io::Result<Option<Self::End>>;
-
-    /// Sends a signal to its process group.
-    fn signal(&self, signal: i32) -> io::Result<()>;
-}
+pub use ended::{start_error, status_of};
 
 /// Most bytes that wait for a command which does not read.
 const WAITING: usize = 64 * 1024;
@@ -167,12 +152,13 @@ pub struct Watch<'a> {
 
 /// Waits for a command's end, relaying its terminal and our signals meanwhile. One that takes
 /// longer than it may is ended, which the answer tells, and so is one that nobody waits for.
-pub fn run<C: Relayed>(
-    command: &mut C,
+pub fn run(
+    command: &mut Command,
+    send: &dyn Fn(&Command, i32) -> io::Result<()>,
     watch: &Watch<'_>,
     tap: &mut dyn FnMut(&[u8]),
     mut beside: Option<&mut Beside<'_>>,
-) -> io::Result<(C::End, bool)> {
+) -> io::Result<(End, bool)> {
     let mut clock = Clock::start(watch.patience);
     let (stdin, stdout) = (io::stdin(), io::stdout());
     let stderr = io::stderr();
@@ -217,7 +203,7 @@ pub fn run<C: Relayed>(
         }
         if let Some(signal) = clock.due() {
             // A command that has just ended has nothing to be told.
-            let _ = command.signal(signal);
+            let _ = send(command, signal);
         }
         if ready.contains(&News::Beside)
             && let Some(beside) = beside.as_mut()
@@ -234,7 +220,8 @@ pub fn run<C: Relayed>(
             && let Some(signals) = watch.signals
         {
             if let Some(signal) = signals.next()? {
-                on_signal(signal, command, outside.as_mut())?;
+                let send = |signal| send(command, signal);
+                on_signal(signal, &send, outside.as_mut())?;
             }
             continue;
         }
@@ -249,7 +236,7 @@ pub fn run<C: Relayed>(
             }
         }
         if ready.contains(&News::Command)
-            && let Some(end) = command.next()?
+            && let launch::News::Ended(end) = command.next()?
         {
             break end;
         }
@@ -331,7 +318,7 @@ fn open_outside<'a>(master: OwnedFd, streams: [BorrowedFd<'a>; 3]) -> io::Result
 
 fn on_signal(
     signal: i32,
-    command: &impl Relayed,
+    send: &dyn Fn(i32) -> io::Result<()>,
     outside: Option<&mut Outside<'_>>,
 ) -> io::Result<()> {
     match signal {
@@ -354,14 +341,14 @@ fn on_signal(
             if let Some(keys) = outside.as_mut().and_then(|o| o.keys.as_mut()) {
                 keys.give_back();
             }
-            command.signal(signals::STOP)?;
+            send(signals::STOP)?;
             signals::stop_self();
-            command.signal(signals::CONTINUE)?;
+            send(signals::CONTINUE)?;
             if let Some(keys) = outside.as_mut().and_then(|o| o.keys.as_mut()) {
                 keys.take();
             }
         }
-        other => command.signal(other)?,
+        other => send(other)?,
     }
     Ok(())
 }

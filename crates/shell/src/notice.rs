@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use substrate_executor::front::Kind;
+use substrate_executor::front::{Kind, shows_unicode};
 use substrate_sys::environment;
 
 /// How notices look.
@@ -19,16 +19,10 @@ pub struct Notices {
 impl Notices {
     /// Reads what the environment and the terminal allow.
     pub fn new(env: &[CString]) -> Self {
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
-            .iter()
-            .find_map(|name| environment::get(env, name).filter(|value| !value.is_empty()))
-            .unwrap_or_default()
-            .to_ascii_uppercase();
         let dumb = environment::get(env, "TERM").is_none_or(|term| term == b"dumb");
         let no_color = environment::get(env, "NO_COLOR").is_some_and(|value| !value.is_empty());
         Self {
-            unicode: locale.windows(5).any(|part| part == b"UTF-8")
-                || locale.windows(4).any(|part| part == b"UTF8"),
+            unicode: shows_unicode(|name| environment::get(env, name).map(<[u8]>::to_vec)),
             colour: std::io::stderr().is_terminal() && !dumb && !no_color,
         }
     }
@@ -75,16 +69,13 @@ impl Notices {
     }
 
     fn sign(&self, kind: Kind) -> (&'static str, &'static str) {
-        match (kind, self.unicode) {
-            (Kind::Refused, true) => ("🔒 ", "31"),
-            (Kind::Refused, false) => ("substrate: ", "31"),
-            (Kind::Warning, true) => ("⚠️  substrate: ", "33"),
-            (Kind::Warning, false) => ("substrate: warning: ", "33"),
-            (Kind::Failed, _) => ("substrate: ", "31"),
-            (Kind::Info, _) => ("substrate: ", "36"),
-            (Kind::Done, true) => ("\u{2713} ", "32"),
-            (Kind::Done, false) => ("substrate: ", "32"),
-        }
+        let colour = match kind {
+            Kind::Refused | Kind::Failed => "31",
+            Kind::Warning => "33",
+            Kind::Info => "36",
+            Kind::Done => "32",
+        };
+        (kind.sign(self.unicode), colour)
     }
 }
 

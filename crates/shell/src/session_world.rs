@@ -156,6 +156,7 @@ impl SessionWorld {
         let backend = session.worlds.backend(Oversight {
             judge: Some(judge.clone()),
             network: Some(wire),
+            borrowing: None,
         });
         let label = ExecRequest {
             cwd: span.cwd.clone(),

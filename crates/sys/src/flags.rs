@@ -18,3 +18,5 @@ pub const O_RDONLY: i32 = libc::O_RDONLY;
 pub const O_WRONLY: i32 = libc::O_WRONLY;
 /// Only a handle: nothing can be read or written through it.
 pub const O_PATH: i32 = libc::O_PATH;
+/// Only a directory.
+pub const O_DIRECTORY: i32 = libc::O_DIRECTORY;

@@ -38,6 +38,11 @@ pub fn wait_until(wanted: &mut [Wanted<'_>], end: Option<Instant>) -> io::Result
     Ok(ready(&entries))
 }
 
+/// How many bytes of a pipe or terminal nobody has read yet.
+pub fn unread(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(rustix::io::ioctl_fionread(fd)?)
+}
+
 /// Waits until one of the descriptors can be read or is closed, for so long at most; the answer is in
 /// their order. A signal ends the waiting, and then none is ready.
 pub fn readable(

@@ -2,10 +2,12 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::fs::{OFlags, fcntl_getfl};
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::io::retry_on_intr;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::mask::Mask;
 use crate::netlink;
@@ -83,6 +85,36 @@ fn file_of(attributes: &[u8]) -> Option<Bound> {
         device: u32::from_ne_bytes(*value.get(4..)?.first_chunk()?),
     })
 }
+
+/// A socket that keeps message boundaries and listens at a path.
+pub fn listen_for_messages(path: &Path) -> io::Result<OwnedFd> {
+    let socket = message_socket()?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// The next connection to such a socket.
+pub fn accept(listening: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    Ok(retry_on_intr(|| {
+        net::accept_with(listening, SocketFlags::CLOEXEC)
+    })?)
+}
+
+/// A connection to such a socket.
+pub fn connect_for_messages(path: &Path) -> io::Result<OwnedFd> {
+    let socket = message_socket()?;
+    retry_on_intr(|| net::connect(&socket, &SocketAddrUnix::new(path)?))?;
+    Ok(socket)
+}
+
+fn message_socket() -> io::Result<OwnedFd> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    Ok(net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Connections that wait to be taken.
+const BACKLOG: i32 = 128;
 
 /// Connects a socket to an address that is given as the kernel takes it.
 pub fn connect(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {

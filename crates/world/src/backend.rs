@@ -55,6 +55,9 @@ pub trait WorldBackend: Send + Sync {
     /// Whether the world of a session is still there.
     fn is_alive(&self, world: WorldHandle) -> bool;
 
+    /// Whether nothing runs in the world of a session.
+    fn is_empty(&self, world: WorldHandle) -> bool;
+
     /// Waits until nothing runs in the world of a session, but no longer than this.
     fn drain(&self, world: WorldHandle, patience: Duration);
 
@@ -110,6 +113,9 @@ pub trait Running: Send {
 
     /// Sends a signal to its process group.
     fn signal(&self, signal: i32) -> io::Result<()>;
+
+    /// Once it has ended: has what it wrote arrive where its streams lead, and others read on where it stopped.
+    fn settle(&mut self);
 }
 
 /// What became of a running command.
@@ -134,6 +140,39 @@ pub struct Used {
     pub degraded: Vec<String>,
     /// How often limits were run into, by name.
     pub limits: Vec<(Words, u64)>,
+}
+
+impl Used {
+    /// What was used since an earlier report.
+    pub fn since(&self, earlier: &Used) -> Used {
+        let fresh = |used: &NetUse| {
+            let same = |old: &&NetUse| (&old.host, old.port) == (&used.host, used.port);
+            let known = earlier.net.iter().find(same);
+            let mut fresh = used.clone();
+            if let Some(old) = known {
+                fresh.tx = used.tx.saturating_sub(old.tx);
+                fresh.rx = used.rx.saturating_sub(old.rx);
+                fresh.refused = used.refused.saturating_sub(old.refused);
+            }
+            (fresh.tx + fresh.rx + fresh.refused > 0 || known.is_none()).then_some(fresh)
+        };
+        let net: Vec<NetUse> = self.net.iter().filter_map(fresh).collect();
+        let reached = |scope: &&String| {
+            let mut used = net.iter().filter(|used| used.tx + used.rx > 0);
+            used.any(|used| **scope == format!("tcp:{}:{}", used.host, used.port))
+        };
+        let run_into = |(name, now): &&(Words, u64)| {
+            let before = earlier.limits.iter().find(|(known, _)| known == name);
+            before.map_or(0, |(_, count)| *count) < *now
+        };
+        let new = |text: &&String| !earlier.degraded.contains(text);
+        Used {
+            scopes: self.scopes.iter().filter(reached).cloned().collect(),
+            degraded: self.degraded.iter().filter(new).cloned().collect(),
+            limits: self.limits.iter().filter(run_into).cloned().collect(),
+            net,
+        }
+    }
 }
 
 /// Writes of a world that were held back and wait for a decision, below Substrate's home.

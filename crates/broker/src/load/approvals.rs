@@ -19,7 +19,7 @@ use crate::home::Home;
 pub const DEFAULT_SECONDS: u64 = 90 * 24 * 3600;
 
 /// What is approved.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Approved {
     /// Commands that fit a pattern, as in `allowed`.
     Command(String),

@@ -234,6 +234,11 @@ impl Broker {
             .all(|held| held.policy.settings().allow_bypass)
     }
 
+    /// How it was set up.
+    pub fn options(&self) -> &Options {
+        &self.shared.options
+    }
+
     /// The home that this broker works in.
     pub fn home(&self) -> &Home {
         &self.shared.home

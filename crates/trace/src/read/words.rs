@@ -3,7 +3,7 @@
 use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::{Serialize, Serializer};
 
-use crate::{Level, Mode, SessionId, SpanId, WorldId};
+use crate::{Answer, Level, Mode, SessionId, SpanId, WorldId};
 
 /// A level; one that this version does not know counts as none, the smallest claim.
 pub(crate) fn level<'de, D: Deserializer<'de>>(input: D) -> Result<Level, D::Error> {
@@ -31,6 +31,7 @@ macro_rules! by_text {
 by_text! {
     Level, Level::from_word;
     Mode, Mode::from_word;
+    Answer, Answer::from_word;
     WorldId, |text| text.parse().ok();
     SpanId, |text| text.parse().ok();
     SessionId, |text| text.parse().ok();

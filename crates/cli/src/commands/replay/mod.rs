@@ -291,6 +291,7 @@ impl Replays<'_> {
         Ok(ThisMachine.backend(Oversight {
             judge: Some(Arc::new(judge)),
             network: Some(wire),
+            borrowing: None,
         }))
     }
 
