@@ -24,17 +24,18 @@ use substrate_world::error::WorldError;
 
 use crate::approval;
 use crate::exit_status::{DENIED, FAILED, NOT_FOUND};
-use crate::front::{Choice, Kind, Streams};
+use crate::front::{Choice, GivenStdio, GivenStreams, Kind, Streams};
 use crate::guarded::StartJudge;
 use crate::isolation::Isolation;
 use crate::limits::tell_limits;
+use crate::line::Line;
 use crate::network::Teller;
 use crate::recording::{self, Recording};
 use crate::session::Session;
 use crate::snapshot::Before;
 use crate::switches;
 use crate::variables::variables;
-use crate::worlds::Oversight;
+use crate::worlds::{Borrowing, Oversight};
 
 /// What is to run in a world.
 pub struct Contained<'a> {
@@ -96,11 +97,18 @@ pub fn run(
             }
         }
     }
+    if !job.isolated && session.borrows() {
+        oversight.borrowing = Some(Borrowing {
+            broker: session.broker.clone(),
+            front: Arc::clone(&session.front),
+            line: Line::new(&span, job.evaluation),
+        });
+    }
     let worlds = session.worlds.backend(oversight);
     teller.begin(&span);
-    let (stdio, recording) = match session.front.streams() {
-        Ok(Streams::Own) => (Stdio::Inherit, Recording::begin(session, true)),
-        Ok(Streams::Given(streams)) => (Stdio::Given(streams), Recording::default()),
+    let (mut streams, recording) = match session.front.streams() {
+        Ok(Streams::Own) => (ExecStreams::default(), Recording::begin(session, true)),
+        Ok(Streams::Given(given)) => (elsewhere_streams(given), Recording::default()),
         Err(error) => {
             let text = format!("there are no streams for the command: {error}");
             session.front.say(Kind::Failed, &text);
@@ -108,12 +116,8 @@ pub fn run(
         }
     };
     let request = request(session, job, &span);
-    let streams = ExecStreams {
-        stdio,
-        fds: descriptors(job),
-        tap: recording.tap(),
-        ..ExecStreams::default()
-    };
+    streams.fds = descriptors(job);
+    streams.tap = recording.tap();
     let mut recorded = None;
     let mut begin = || *recorded.get_or_insert_with(|| session.record_start(&span));
     let started = Instant::now();
@@ -224,6 +228,21 @@ fn request(session: &Session, job: &Contained<'_>, span: &SpanInfo) -> ExecReque
         line: span.cmd.clone(),
         judged: job.judged,
         tag: 0,
+    }
+}
+
+fn elsewhere_streams(given: GivenStreams) -> ExecStreams {
+    let (stdio, master) = match given.stdio {
+        GivenStdio::Streams(streams) => (Stdio::Given(streams), None),
+        GivenStdio::Terminal(size, master) => {
+            (Stdio::Terminal(size.rows, size.columns), Some(master))
+        }
+    };
+    ExecStreams {
+        stdio,
+        master,
+        abandoned: given.abandoned,
+        ..ExecStreams::default()
     }
 }
 

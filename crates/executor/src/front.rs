@@ -10,7 +10,9 @@ use substrate_broker::approvals::Approved;
 use substrate_broker::person::Barrier;
 use substrate_changes::patch::Paint;
 use substrate_changes::pending::Pending;
-use substrate_trace::Answer;
+use substrate_sys::terminal::Size;
+use substrate_trace::{Answer, Stdin};
+use substrate_world::backend::Master;
 use substrate_world::progress::Progress;
 
 /// Kinds of notice.
@@ -77,8 +79,13 @@ pub trait Front: Send + Sync {
     /// Hears how far a long piece of work has come, until dropped.
     fn progress(&self) -> Box<dyn FnMut(Progress) -> bool>;
 
-    /// What a command reads and writes.
+    /// What a command reads and writes; asked for once a command.
     fn streams(&self) -> io::Result<Streams>;
+
+    /// What standard input is, without looking into it.
+    fn stdin(&self) -> Stdin {
+        Stdin::Unknown
+    }
 }
 
 /// A question to a person: what it is about, what can be tried and what would be remembered.
@@ -116,8 +123,26 @@ pub trait Inquiry {
 pub enum Streams {
     /// Those of this process.
     Own,
+    /// Somebody else's, who may lose interest in the command.
+    Given(GivenStreams),
+}
+
+/// Streams that are not this process's.
+#[derive(Debug)]
+pub struct GivenStreams {
+    /// Which.
+    pub stdio: GivenStdio,
+    /// Readable once nobody waits for the command any more: then it is ended.
+    pub abandoned: Option<OwnedFd>,
+}
+
+/// What a command reads and writes for somebody else.
+#[derive(Debug)]
+pub enum GivenStdio {
     /// These.
-    Given([OwnedFd; 3]),
+    Streams([OwnedFd; 3]),
+    /// A terminal of its own, of this size, whose master goes there.
+    Terminal(Size, Master),
 }
 
 /// What a person answered.

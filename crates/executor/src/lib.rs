@@ -3,6 +3,7 @@
 pub mod approval;
 pub mod contained;
 mod copies;
+mod elsewhere;
 pub mod exit_status;
 pub mod front;
 mod grant;
@@ -12,7 +13,7 @@ pub mod limits;
 pub mod line;
 pub mod network;
 pub mod oneshot;
-mod own_streams;
+pub mod own_streams;
 pub mod preview;
 pub mod questions;
 pub mod recording;

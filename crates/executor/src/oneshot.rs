@@ -2,14 +2,11 @@
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io::Read;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
-use substrate_broker::{Around, Evaluation, Input, Origin, Request, Terms};
+use substrate_broker::{Around, Evaluation, Input, Origin, Request, Terms, enclosure};
 use substrate_command::{is_builtin, is_keyword};
 use substrate_policy::terms::Place;
 use substrate_runtime::supervise::{self, Ending, Program};
@@ -20,6 +17,7 @@ use substrate_trace::{Completion, Event, Mode, Output, SpanInfo};
 
 use crate::approval;
 use crate::contained::{self, Contained};
+use crate::elsewhere;
 use crate::exit_status::{DENIED, FAILED, NOT_FOUND};
 use crate::front::{Kind, Streams};
 use crate::isolation::Isolation;
@@ -184,6 +182,7 @@ fn direct(
     let started = Instant::now();
     let (result, output) = match session.front.streams() {
         Ok(Streams::Own) => {
+            enclosure::mark();
             let recording = Recording::begin(session, false);
             let program = Program {
                 path: &target.path,
@@ -193,7 +192,10 @@ fn direct(
             let result = supervise::run(&program, |_| ());
             (result, recording.finish(session))
         }
-        Ok(Streams::Given(streams)) => (on_streams(target, &env, &span.cwd, streams), Output::Off),
+        Ok(Streams::Given(streams)) => {
+            let program = target.elsewhere(&env, &span.cwd);
+            (elsewhere::run(program, streams), Output::Off)
+        }
         Err(error) => (Err(error), Output::Off),
     };
     let duration = started.elapsed();
@@ -219,32 +221,6 @@ fn direct(
     record_builtins(session, evaluation, &span, &span.cwd);
     session.record_or_warn(&Event::command_complete(&span, &done));
     ending
-}
-
-/// Runs a program on streams that are not this process's.
-fn on_streams(
-    target: &Target,
-    env: &[CString],
-    cwd: &Path,
-    [stdin, stdout, stderr]: [OwnedFd; 3],
-) -> std::io::Result<Ending> {
-    let os = |text: &CString| OsString::from_vec(text.as_bytes().to_vec());
-    let mut argv = target.argv.iter().map(os);
-    let mut command = Command::new(os(&target.path));
-    command
-        .arg0(argv.next().unwrap_or_default())
-        .args(argv)
-        .env_clear()
-        .envs(variables(env))
-        .current_dir(cwd)
-        .stdin(stdin)
-        .stdout(stdout)
-        .stderr(stderr);
-    let status = command.status()?;
-    Ok(match status.signal() {
-        Some(signal) => Ending::Signal(signal),
-        None => Ending::Exit(status.code().unwrap_or(FAILED)),
-    })
 }
 
 /// Builtins change the shell, not the machine; each leaves a span of its own under the line's.
@@ -283,6 +259,19 @@ const LONGEST_SCRIPT: u64 = 64 << 20;
 /// A script as it will run. What comes through a pipe could not be read a second time.
 fn script_text(path: &OsStr) -> std::io::Result<Vec<u8>> {
     Ok(bounded::read(path, Links::Follow, LONGEST_SCRIPT)?)
+}
+
+impl Target {
+    /// The same for whoever starts it on other streams than ours.
+    fn elsewhere<'a>(&self, env: &[CString], cwd: &'a Path) -> elsewhere::Program<'a> {
+        let os = |text: &CString| OsString::from_vec(text.as_bytes().to_vec());
+        elsewhere::Program {
+            path: os(&self.path),
+            argv: self.argv.iter().map(os).collect(),
+            env: variables(env),
+            cwd,
+        }
+    }
 }
 
 impl Job {

@@ -13,12 +13,11 @@ use substrate_policy::settings::OutputRecord;
 use substrate_sys::environment;
 use substrate_trace::{
     Component, Environment, Event, Key, Mode, Outcome, PARENT_SPAN_VAR, ParentSpan, PolicyReload,
-    Redactor, ReplayContext, Retention, RuleRef, SessionId, SpanId, SpanInfo, Stdin, Verdict,
-    Writer, denial,
+    Redactor, ReplayContext, Retention, RuleRef, SessionId, SpanId, SpanInfo, Verdict, Writer,
+    denial,
 };
 
-use crate::front::{Front, Kind, Streams};
-use crate::own_streams;
+use crate::front::{Front, Kind};
 use crate::variables::{self, variables};
 use crate::worlds::Worlds;
 
@@ -77,6 +76,7 @@ pub struct Session {
     parent: Option<SpanId>,
     agent_id: String,
     umask: u32,
+    borrows: bool,
     warned: std::cell::Cell<bool>,
 }
 
@@ -103,8 +103,12 @@ impl Session {
         let writer = RefCell::new(open_trace(&broker));
         let redact = RefCell::new(broker.last_policy().settings().redact.clone());
         let umask = substrate_sys::identity::umask();
-        // Everything that this session starts carries the mark from here on.
-        enclosure::mark();
+        // Everything that this session starts carries the mark from here on; who borrows a world must not
+        // look as if another session had started him.
+        let borrows = worlds.may_be_kept(&broker);
+        if !borrows {
+            enclosure::mark();
+        }
         Self {
             broker,
             front,
@@ -117,6 +121,7 @@ impl Session {
             parent: identity.parent,
             agent_id: identity.agent,
             umask,
+            borrows,
             warned: false.into(),
         }
     }
@@ -124,6 +129,11 @@ impl Session {
     /// Its id.
     pub fn id(&self) -> SessionId {
         self.session_id
+    }
+
+    /// Whether somebody may keep the worlds that its lines run in.
+    pub fn borrows(&self) -> bool {
+        self.borrows
     }
 
     /// What is to be recorded of what commands print.
@@ -227,10 +237,7 @@ impl Session {
             cwd: cwd.to_owned(),
             policy_id: evaluation.policy.id.clone(),
             policy_hash: Some(evaluation.policy.sha256.clone()),
-            stdin: match self.front.streams() {
-                Ok(Streams::Own) => own_streams::stdin_kind(),
-                _ => Stdin::Unknown,
-            },
+            stdin: self.front.stdin(),
             ..ReplayContext::default()
         }
     }

@@ -19,6 +19,12 @@ pub trait Worlds: Send + Sync {
 
     /// What its worlds left behind elsewhere than below Substrate's home.
     fn leftovers(&self) -> Vec<Leftover>;
+
+    /// Whether somebody may keep the worlds that lines of a broker run in. He starts the commands then, and
+    /// whoever runs them is marked only when he starts something himself.
+    fn may_be_kept(&self, _: &Broker) -> bool {
+        false
+    }
 }
 
 /// Who looks at what happens in a world.

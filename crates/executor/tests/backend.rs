@@ -15,7 +15,9 @@ use substrate_broker::{Broker, Caller, Choice as Policy, Home, Options};
 use substrate_changes::gc::Leftover;
 use substrate_changes::pending::Pending;
 use substrate_executor::exit_status::DENIED;
-use substrate_executor::front::{Choice, Front, Given, Inquiry, Kind, Streams};
+use substrate_executor::front::{
+    Choice, Front, Given, GivenStdio, GivenStreams, Inquiry, Kind, Streams,
+};
 use substrate_executor::oneshot::{self, Job};
 use substrate_executor::session::Session;
 use substrate_executor::worlds::{Oversight, Worlds};
@@ -164,7 +166,10 @@ impl Front for Client {
     fn streams(&self) -> io::Result<Streams> {
         let nothing = OwnedFd::from(File::open("/dev/null")?);
         let output = OwnedFd::from(self.output.try_clone()?);
-        Ok(Streams::Given([nothing, output.try_clone()?, output]))
+        Ok(Streams::Given(GivenStreams {
+            stdio: GivenStdio::Streams([nothing, output.try_clone()?, output]),
+            abandoned: None,
+        }))
     }
 }
 

@@ -10,6 +10,7 @@ use rustix::fs::Mode;
 use rustix::process::{Signal, set_parent_process_death_signal, setsid, umask};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::set_name;
+use substrate_sys::marker::{self, Mark};
 
 use crate::bare::{close_all_but, exit, number};
 use crate::control::{Kind, Message};
@@ -51,6 +52,8 @@ pub(crate) fn live(mut birth: Birth<'_>) -> ! {
     let _ = setsid();
     let _ = (dup2_stdin(null), dup2_stdout(null), dup2_stderr(null));
     let _ = set_name(c"substrate-world");
+    // Whoever keeps the world need not be in a session; whatever lives in it is.
+    let _ = marker::set(Mark::Session);
     close_all_but(birth.keep);
     substrate_sys::fdlimit::restore();
     // The mask of the owner must not decide about the files of a world; commands get it back.

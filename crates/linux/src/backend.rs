@@ -180,6 +180,7 @@ impl Linux {
                 let _ = pending::make_ready(&spec.substrate_home);
             }
             gc::sweep(&spec.substrate_home, &mut || still_runs(&command));
+            hand_out(&mut command, job.streams);
             let mut tap = |bytes: &[u8]| listen(job.streams, bytes);
             let watch = watch(&signals, spec, job.streams);
             let send = |command: &Command, signal| live.init.signal(command, signal);
@@ -223,7 +224,8 @@ impl Linux {
     ) -> Result<ExecResult, WorldError> {
         let session = self.session(world)?;
         let signals = signals_of(job.streams)?;
-        let (command, carried) = lock(&session.live).start(job)?;
+        let (mut command, carried) = lock(&session.live).start(job)?;
+        hand_out(&mut command, job.streams);
         let mut tap = |bytes: &[u8]| listen(job.streams, bytes);
         let spec = lock(&session.live).spec.clone();
         let watch = watch(&signals, &spec, job.streams);
@@ -401,6 +403,15 @@ impl WorldBackend for Linux {
         };
         pending.finish(None)?;
         Ok(pending.held())
+    }
+}
+
+/// Gives the master of a command's terminal to whoever wants it instead of having it relayed.
+fn hand_out(command: &mut Command, streams: &ExecStreams) {
+    if let Some(taker) = &streams.master
+        && let Some(master) = command.take_terminal()
+    {
+        (taker.0)(master);
     }
 }
 

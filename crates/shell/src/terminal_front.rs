@@ -7,6 +7,8 @@ use substrate_broker::Caller;
 use substrate_broker::person::{self, Barrier};
 use substrate_changes::pending::Pending;
 use substrate_executor::front::{Choice, Front, Given, Inquiry, Kind, Streams};
+use substrate_executor::own_streams;
+use substrate_trace::Stdin;
 use substrate_world::progress::Progress;
 
 use crate::asking;
@@ -58,5 +60,9 @@ impl Front for Terminal {
 
     fn streams(&self) -> io::Result<Streams> {
         Ok(Streams::Own)
+    }
+
+    fn stdin(&self) -> Stdin {
+        own_streams::stdin_kind()
     }
 }

@@ -40,6 +40,7 @@ pub mod scm;
 pub mod seccomp;
 pub mod signals;
 pub mod splice;
+pub mod start;
 pub mod streams;
 pub mod terminal;
 pub mod tracee;

@@ -15,11 +15,11 @@ use substrate_executor::worlds::Borrowing;
 use substrate_init::launch::Command;
 use substrate_policy::terms::WorldSpec;
 use substrate_relay::{self as relay, status_of};
-use substrate_sys::terminal;
+use substrate_sys::{identity, terminal};
 use substrate_trace::{Enforced, FsDiff};
 use substrate_world::backend::{
-    Beside, ExecJob, ExecPlace, ExecResult, Held, PolicyChange, Running, Stdio, Used, WorldBackend,
-    WorldHandle,
+    Beside, ExecJob, ExecPlace, ExecRequest, ExecResult, Held, PolicyChange, Running, Stdio, Used,
+    WorldBackend, WorldHandle,
 };
 use substrate_world::error::WorldError;
 use substrate_world::progress::OnProgress;
@@ -87,7 +87,10 @@ impl Warm {
         let borrow = ToKeeper::Borrow(Box::new(Borrow {
             v: VERSION,
             terms,
-            request: job.request.clone(),
+            request: ExecRequest {
+                umask: job.request.umask.or(Some(identity::umask())),
+                ..job.request.clone()
+            },
             line: line.clone(),
             numbers: streams.numbers.clone(),
             terminal: streams.terminal,
@@ -101,7 +104,13 @@ impl Warm {
             lost: RefCell::new(false),
         };
         let (started, mut fds) = conversation.await_start()?;
-        let terminal = (fds.len() > 1).then(|| fds.remove(1));
+        let mut terminal = (fds.len() > 1).then(|| fds.remove(1));
+        if let (Some(taker), true) = (&job.streams.master, terminal.is_some()) {
+            terminal
+                .take()
+                .into_iter()
+                .for_each(|master| (taker.0)(master));
+        }
         let events = fds.pop().ok_or_else(|| cold("the service sent no news"))?;
         let mut command = Command::begun(started.pid, events, terminal);
         let watch = relay::Watch {
@@ -168,7 +177,11 @@ impl Given {
             Stdio::Given([stdin, stdout, stderr]) => {
                 [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]
             }
-            Stdio::Terminal(..) => return Err(io::ErrorKind::Unsupported.into()),
+            Stdio::Terminal(rows, columns) => {
+                given.terminal = Some((*rows, *columns));
+                given.add_others(&job.streams.fds)?;
+                return Ok(given);
+            }
         };
         let inherits = matches!(job.streams.stdio, Stdio::Inherit);
         for (number, fd) in (0..).zip(standard) {
@@ -179,12 +192,17 @@ impl Given {
                 given.add(number, fd)?;
             }
         }
-        for (number, fd) in &job.streams.fds {
-            given.add(*number, fd.as_fd())?;
+        given.add_others(&job.streams.fds)?;
+        Ok(given)
+    }
+
+    fn add_others(&mut self, fds: &[(i32, OwnedFd)]) -> io::Result<()> {
+        for (number, fd) in fds {
+            self.add(*number, fd.as_fd())?;
         }
-        match given.owned.len() > MAX_FDS {
+        match self.owned.len() > MAX_FDS {
             true => Err(io::Error::other("there are too many descriptors")),
-            false => Ok(given),
+            false => Ok(()),
         }
     }
 

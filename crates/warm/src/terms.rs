@@ -20,6 +20,9 @@ pub struct Terms {
     pub choice: Option<OsString>,
     /// What that policy says, by its hash.
     pub policy: String,
+    /// `SUBSTRATE_WORLD`, which can turn worlds on.
+    #[serde(with = "wire::optional")]
+    pub world: Option<OsString>,
     /// Everything needs an approval.
     pub require_approval: bool,
     /// What `HOME` says, which decides what `~` means.
@@ -45,8 +48,9 @@ impl Terms {
         let directory = |path: &PathBuf| std::fs::metadata(path).ok();
         let project = spec.project.as_ref().and_then(directory);
         // What a session encloses has worlds of that session.
-        (options.ceilings.is_empty() && options.world.is_none()).then(|| Terms {
+        options.ceilings.is_empty().then(|| Terms {
             spec: spec.clone(),
+            world: options.world.clone(),
             choice,
             policy: broker.info().sha256.clone(),
             require_approval: options.require_approval,
@@ -71,7 +75,7 @@ impl Terms {
             choice: choice.map_or(Choice::Active, Choice::parse),
             ceilings: Vec::new(),
             require_approval: self.require_approval,
-            world: None,
+            world: self.world.clone(),
             home_variable: self.home_variable.clone(),
             session_start: session_start.unwrap_or_else(|| self.spec.home.clone()),
             caller,

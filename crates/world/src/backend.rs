@@ -248,6 +248,8 @@ pub struct ExecStreams {
     pub terminal_at: Option<i32>,
     /// Gets every byte that a relayed terminal shows.
     pub tap: Option<Tap>,
+    /// Gets the master of [`Stdio::Terminal`] as soon as the command runs.
+    pub master: Option<Master>,
     /// Readable once nobody waits for the command any more: then it is ended.
     pub abandoned: Option<OwnedFd>,
 }
@@ -296,6 +298,15 @@ pub struct Tap(pub Box<Listener>);
 impl std::fmt::Debug for Tap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Tap")
+    }
+}
+
+/// Takes the master of a command's terminal.
+pub struct Master(pub Box<dyn Fn(OwnedFd) + Send + Sync>);
+
+impl std::fmt::Debug for Master {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Master")
     }
 }
 

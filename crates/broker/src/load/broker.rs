@@ -218,6 +218,16 @@ impl Broker {
         flags
     }
 
+    /// Whether lines run in a world of the session that may serve later ones too, and that no other session
+    /// has a say about.
+    pub fn reuses_worlds(&self) -> bool {
+        let options = self.options();
+        let base = &self.shared.policies.last().base;
+        options.ceilings.is_empty()
+            && base.details.world.reuse_session
+            && uses_worlds(base, options.world.as_deref())
+    }
+
     /// Whether some policy has rules or a model for programs of this name.
     pub fn speaks_of(&self, name: &[u8]) -> bool {
         let state = self.state();

@@ -1,0 +1,57 @@
+//! Programs that are started for somebody else: in a session of their own, marked, and with their own terminal.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{ioctl_tiocsctty, setsid};
+use rustix::stdio::stdin;
+
+use crate::marker::{self, Mark};
+
+/// Has a command begin in a session of its own and with the mark of one of Substrate's. Where its standard
+/// input is a terminal of its own, that controls it.
+pub fn apart(command: &mut Command, terminal: bool) {
+    let prepare = move || -> io::Result<()> {
+        setsid()?;
+        marker::set(Mark::Session)?;
+        if terminal {
+            ioctl_tiocsctty(stdin())?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec this makes three system calls and allocates nothing.
+    unsafe { command.pre_exec(prepare) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Stdio;
+
+    use crate::terminal;
+
+    #[test]
+    fn a_command_is_marked_and_has_its_own_terminal_while_we_have_neither() {
+        let before = marker::get().unwrap();
+        let pty = terminal::open_pty().unwrap();
+        let mut command = Command::new("sh");
+        command
+            .args([
+                "-c",
+                "ulimit -H -R >&2; echo there >/dev/tty; ps -o sid= -p $$ >&2",
+            ])
+            .stdin(Stdio::from(pty.slave.try_clone().unwrap()))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        apart(&mut command, true);
+        let child = command.spawn().unwrap();
+        let pid = child.id().to_string();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        assert!(!said.contains("unlimited"), "{said}");
+        assert!(said.contains(&pid), "{said}");
+        assert_eq!(marker::get().unwrap(), before);
+    }
+}
