@@ -74,6 +74,7 @@ impl Desk {
             .env("HOME", self.place.path())
             .env("SUBSTRATE_HOME", self.place.path().join(".substrate"))
             .env("LANG", "C.UTF-8")
+            .env("SUBSTRATE_SERVICE", "off")
             .env("TMUX_TMPDIR", self.place.path())
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("RUSTUP_HOME", toolchains())

@@ -71,6 +71,8 @@ impl Sandbox {
             .env("HOME", self.directory.path())
             .env("LANG", "C.UTF-8")
             .env("TERM", "dumb")
+            // Worlds of a test end with its commands, unless it is about the service.
+            .env("SUBSTRATE_SERVICE", "off")
             .stdin(Stdio::null());
     }
 

@@ -18,6 +18,8 @@ pub const SUBSTRATE_HOME: &str = "SUBSTRATE_HOME";
 pub const SUBSTRATE_AGENT_ID: &str = "SUBSTRATE_AGENT_ID";
 /// Worlds on or off.
 pub const SUBSTRATE_WORLD: &str = "SUBSTRATE_WORLD";
+/// Whether the service is used.
+pub const SUBSTRATE_SERVICE: &str = "SUBSTRATE_SERVICE";
 /// The pivot_root variant of worlds.
 pub const SUBSTRATE_HEAVY_ISOLATION: &str = "SUBSTRATE_HEAVY_ISOLATION";
 /// Skips a shim's check where the policy permits it.
@@ -46,6 +48,11 @@ pub const VARIABLES: &[Variable] = &[
         name: SUBSTRATE_WORLD,
         default: "what `world.enabled` says",
         meaning: "`enabled` turns worlds on in `observe`; `disabled` turns them off, in `observe` only.",
+    },
+    Variable {
+        name: SUBSTRATE_SERVICE,
+        default: "unset",
+        meaning: "`off`: this command neither uses nor starts the service; its world is made for it alone.",
     },
     Variable {
         name: SUBSTRATE_HEAVY_ISOLATION,

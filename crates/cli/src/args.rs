@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::service_args::DaemonCommand;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::replay_args::ReplayArgs;
@@ -85,6 +86,9 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// The service: worlds that stay warm between commands, and an API on a unix socket
+    #[command(subcommand)]
+    Daemon(DaemonCommand),
 }
 
 /// Arguments of `run`.
@@ -439,6 +443,18 @@ pub enum WorldCommand {
         #[arg(long)]
         force: bool,
     },
+    /// Make the world of this project before it is needed
+    Warm {
+        /// For the commands of this agent
+        #[arg(long, value_name = "NAME")]
+        agent: Option<String>,
+    },
+    /// End the worlds that are kept for this project; the next command makes a new one
+    Restart {
+        /// Those of all projects
+        #[arg(long)]
+        all: bool,
+    },
     /// Clear away what crashed or finished worlds have left
     Gc {
         /// As JSON
@@ -502,6 +518,29 @@ pub enum ApprovalsCommand {
     },
     /// Approve a line before it is run
     Grant(GrantArgs),
+    /// List the questions of clients of the service that wait for you
+    Pending {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Answer one of them
+    Answer {
+        /// Its id, or how it ends; without one, the only one that waits
+        question: Option<String>,
+        /// Allow it this once
+        #[arg(long, group = "choice")]
+        once: bool,
+        /// Allow it as long as the session of who asks lasts
+        #[arg(long, group = "choice")]
+        session: bool,
+        /// Allow it until it is revoked
+        #[arg(long, group = "choice")]
+        always: bool,
+        /// Refuse it
+        #[arg(long, group = "choice")]
+        refuse: bool,
+    },
 }
 
 /// Arguments of `approvals grant`.
@@ -593,7 +632,7 @@ pub fn is_subcommand(arguments: &[OsString]) -> bool {
 }
 
 /// Kept apart from clap, because the way to `-c` must not build a parser. A test compares.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "run",
     "policy",
     "trace",
@@ -609,6 +648,7 @@ const NAMES: [&str; 15] = [
     "completions",
     "man",
     "prompt",
+    "daemon",
 ];
 
 /// The help text.

@@ -36,6 +36,9 @@ pub enum Failure {
     /// Output could not be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] std::io::Error),
+    /// The service does not answer, or says no.
+    #[error("{0}")]
+    Service(#[from] substrate_api::client::Error),
     /// The trace cannot be used.
     #[error("{0}")]
     Trace(#[from] substrate_trace::Error),

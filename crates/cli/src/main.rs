@@ -13,6 +13,8 @@ mod commands;
 mod failure;
 mod out;
 mod replay_args;
+mod service;
+mod service_args;
 mod shell_args;
 mod shell_mode;
 mod trace_args;

@@ -27,7 +27,7 @@ use crate::failure::Failure;
 use crate::out;
 use crate::replay_args::ReplayArgs;
 use crate::shell_args::{self, About, Listing, ShellArgs};
-use crate::worlds::begin;
+use crate::worlds::{begin, begin_once};
 
 /// Runs in shell mode.
 pub fn run(arguments: &[OsString]) -> Ending {
@@ -83,7 +83,11 @@ fn start(
     } else {
         asker.broker_at(policy, parsed.require_approval, &cwd)?
     };
-    let mut session = begin(broker, env, notices);
+    let one_command = parsed.command || (!parsed.operands.is_empty() && !parsed.stdin);
+    let mut session = match one_command {
+        true => begin_once(broker, env, notices),
+        false => begin(broker, env, notices),
+    };
     session.record = parsed.record;
     // After the others, because bash wants its long options first.
     if parsed.login {

@@ -277,7 +277,7 @@ fn failed(session: &Session, span: &SpanInfo, error: &WorldError, duration: Dura
         duration,
         ..Completion::default()
     };
-    session.record_or_warn(&Event::command_complete(span, &done));
+    session.complete(span, &done);
     Ending::Exit(status)
 }
 
@@ -311,7 +311,7 @@ fn finish(
         fs_diff,
         output,
     };
-    session.record_or_warn(&Event::command_complete(span, &done));
+    session.complete(span, &done);
 }
 
 /// Says what a line that failed in a world may have missed there.

@@ -11,7 +11,7 @@ use substrate_broker::person::Barrier;
 use substrate_changes::patch::Paint;
 use substrate_changes::pending::Pending;
 use substrate_sys::terminal::Size;
-use substrate_trace::{Answer, Stdin};
+use substrate_trace::{Answer, Completion, SpanInfo, Stdin};
 use substrate_world::backend::Master;
 use substrate_world::progress::Progress;
 
@@ -63,6 +63,9 @@ pub trait Front: Send + Sync {
     fn say_beside(&self, kind: Kind, text: &str) {
         self.say(kind, text);
     }
+
+    /// Hears how a command ended, or that it was refused and did not begin.
+    fn ended(&self, _: &SpanInfo, _: Option<&Completion>) {}
 
     /// What is said, as one line without colours: for the standard error of a command.
     fn line(&self, kind: Kind, text: &str) -> String;

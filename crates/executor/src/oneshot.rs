@@ -135,7 +135,7 @@ pub fn carry_out(
                 exit: Some(status),
                 ..Completion::default()
             };
-            session.record_or_warn(&Event::command_complete(&span, &done));
+            session.complete(&span, &done);
             return Ending::Exit(status);
         }
     };
@@ -219,7 +219,7 @@ fn direct(
         ..Completion::default()
     };
     record_builtins(session, evaluation, &span, &span.cwd);
-    session.record_or_warn(&Event::command_complete(&span, &done));
+    session.complete(&span, &done);
     ending
 }
 

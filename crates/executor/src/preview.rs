@@ -236,7 +236,7 @@ impl Preview {
             fs_diff,
             ..Completion::default()
         };
-        session.record_or_warn(&Event::command_complete(&span, &done));
+        session.complete(&span, &done);
         let event = WorldEvent {
             action: if applied.is_ok() { "applied" } else { "kept" }.to_owned(),
             detail: Some("previewed before it was approved".to_owned()),

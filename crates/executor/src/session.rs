@@ -12,9 +12,9 @@ use substrate_broker::{Broker, Evaluation, Meaning, Note, enclosure};
 use substrate_policy::settings::OutputRecord;
 use substrate_sys::environment;
 use substrate_trace::{
-    Component, Environment, Event, Key, Mode, Outcome, PARENT_SPAN_VAR, ParentSpan, PolicyReload,
-    Redactor, ReplayContext, Retention, RuleRef, SessionId, SpanId, SpanInfo, Verdict, Writer,
-    denial,
+    Completion, Component, Environment, Event, Key, Mode, Outcome, PARENT_SPAN_VAR, ParentSpan,
+    PolicyReload, Redactor, ReplayContext, Retention, RuleRef, SessionId, SpanId, SpanInfo,
+    Verdict, Writer, denial,
 };
 
 use crate::front::{Front, Kind};
@@ -268,6 +268,12 @@ impl Session {
         }
     }
 
+    /// Records how a command ended, and tells whom it was run for.
+    pub fn complete(&self, span: &SpanInfo, done: &Completion) {
+        self.record_or_warn(&Event::command_complete(span, done));
+        self.front.ended(span, Some(done));
+    }
+
     /// Refuses a command: records the violation and says which rule it was, and `why` beyond that.
     pub fn refuse(&self, span: &SpanInfo, rule: Option<&RuleRef>, why: &str) {
         let own = rule.and_then(|rule| rule.reason.as_deref());
@@ -279,6 +285,7 @@ impl Session {
         self.record_or_warn(&Event::policy_violation(span, Outcome::Deny));
         self.front
             .say(Kind::Refused, &denial(&span.policy_id, rule, &reason));
+        self.front.ended(span, None);
     }
 
     /// Records that a command begins; false when it must not, because nothing may run unrecorded here.

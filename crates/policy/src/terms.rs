@@ -167,6 +167,27 @@ pub struct Limits {
     pub seconds: Option<u32>,
 }
 
+impl Limits {
+    /// Those that there are, in words.
+    pub fn words(&self) -> Vec<String> {
+        let Limits {
+            cpu_milli,
+            memory,
+            pids,
+            seconds,
+        } = self;
+        [
+            cpu_milli.map(|cpu| format!("cpu {}.{:03}", cpu / 1000, cpu % 1000)),
+            memory.map(|memory| format!("memory {memory}")),
+            pids.map(|pids| format!("pids {pids}")),
+            seconds.map(|seconds| format!("time {seconds} s")),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
 /// What to do with the result of an isolated command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "load", derive(serde::Serialize, serde::Deserialize))]

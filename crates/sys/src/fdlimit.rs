@@ -27,6 +27,15 @@ pub fn raise(wanted: u64) -> io::Result<()> {
     set(higher, hard)
 }
 
+/// What programs that this process starts get.
+pub fn handed_on() -> (u64, u64) {
+    let (soft, hard) = get();
+    match BEFORE.load(Ordering::Relaxed) {
+        0 => (soft, hard),
+        before => (before.min(hard), hard),
+    }
+}
+
 /// Takes the raise back, in a child that is about to become another program. Only system calls.
 pub fn restore() {
     let before = BEFORE.load(Ordering::Relaxed);

@@ -87,6 +87,11 @@ pub fn read(fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(retry_on_intr(|| rustix::io::read(&fd, &mut *buffer))?)
 }
 
+/// Writes what a descriptor takes at once.
+pub fn write(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::io::retry_on_intr(|| rustix::io::write(&fd, bytes))?)
+}
+
 /// Writes everything, waiting where the descriptor does not take it at once.
 pub fn write_all(fd: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {

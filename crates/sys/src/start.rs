@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{ioctl_tiocsctty, setsid};
+use rustix::process::{getpid, getppid, ioctl_tiocsctty, setsid};
 use rustix::stdio::stdin;
 
 use crate::marker::{self, Mark};
@@ -21,6 +21,39 @@ pub fn apart(command: &mut Command, terminal: bool) {
         Ok(())
     };
     // SAFETY: between fork and exec this makes three system calls and allocates nothing.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Has a program begin as nobody's child, in a session of its own, with no signal ignored or held back that
+/// was so here: it outlives us and our terminal. Its parent is a process between, which has ended by then.
+pub fn as_nobodys_child(command: &mut Command) {
+    let prepare = || -> io::Result<()> {
+        setsid()?;
+        for signal in [
+            libc::SIGHUP,
+            libc::SIGINT,
+            libc::SIGQUIT,
+            libc::SIGTERM,
+            libc::SIGCHLD,
+        ] {
+            // SAFETY: a default disposition needs no function of ours.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        let between = getpid();
+        // SAFETY: this process has one thread, and both go on with system calls alone.
+        match unsafe { libc::fork() } {
+            -1 => return Err(io::Error::last_os_error()),
+            0 => {}
+            // SAFETY: ends this process without running anything of the one that it is a copy of.
+            _ => unsafe { libc::_exit(0) },
+        }
+        // What asks for its ancestors must not find us.
+        while getppid() == Some(between) {
+            rustix::thread::sched_yield();
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec this makes system calls and allocates nothing.
     unsafe { command.pre_exec(prepare) };
 }
 

@@ -101,6 +101,12 @@ pub fn accept(listening: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     })?)
 }
 
+/// Has whoever waits for connections at such a socket stop: accepting is an invalid argument from now on.
+pub fn shut(listening: BorrowedFd<'_>) {
+    // One that is shut already is as it should be.
+    let _ = net::shutdown(listening, net::Shutdown::Both);
+}
+
 /// A connection to such a socket.
 pub fn connect_for_messages(path: &Path) -> io::Result<OwnedFd> {
     let socket = message_socket()?;

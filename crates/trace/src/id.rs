@@ -33,6 +33,11 @@ fn uuid_v7() -> Uuid {
     Builder::from_unix_timestamp_millis(stamp >> 12, &bytes).into_uuid()
 }
 
+/// An id of some other kind, which nobody else has.
+pub fn unique(kind: &str) -> String {
+    format!("{kind}_{}", uuid_v7())
+}
+
 /// Bytes that nobody can guess. A kernel that has none yet lets us wait; one that refuses leaves the time.
 fn random() -> [u8; 10] {
     let mut bytes = [0; 10];

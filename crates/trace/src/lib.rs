@@ -27,7 +27,7 @@ pub use event::{
     SpanInfo, Stdin, Stream, Via, WorldEvent,
 };
 pub use files::effective_user;
-pub use id::{IdError, PARENT_SPAN_VAR, ParentSpan, SessionId, SpanId, WorldId};
+pub use id::{IdError, PARENT_SPAN_VAR, ParentSpan, SessionId, SpanId, WorldId, unique};
 pub use key::{Authenticity, Key};
 pub use redact::{MARK, Redactor};
 pub use rotate::Retention;

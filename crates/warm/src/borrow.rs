@@ -13,7 +13,7 @@ use substrate_changes::patch::Paint;
 use substrate_executor::front::{Front, Inquiry};
 use substrate_executor::worlds::Borrowing;
 use substrate_init::launch::Command;
-use substrate_policy::terms::WorldSpec;
+use substrate_policy::terms::{Mode, WorldSpec};
 use substrate_relay::{self as relay, status_of};
 use substrate_sys::{identity, terminal};
 use substrate_trace::{Enforced, FsDiff};
@@ -34,7 +34,7 @@ pub trait Lender: Send + Sync {
     fn connect(&self) -> Result<OwnedFd, String>;
 
     /// That somebody should know that there is none.
-    fn missed(&self, front: &dyn Front, why: &str);
+    fn missed(&self, front: &dyn Front, observes: bool, why: &str);
 }
 
 /// Runs what may run in a kept world there, and everything else as another backend does.
@@ -362,7 +362,9 @@ impl WorldBackend for Warm {
             Ok(result) => Ok(result),
             Err(Missed::Failed(error)) => Err(error),
             Err(Missed::Cold(why)) => {
-                self.lender.missed(self.borrowing.front.as_ref(), &why);
+                let observes = spec.mode == Mode::Observe;
+                self.lender
+                    .missed(self.borrowing.front.as_ref(), observes, &why);
                 self.cold.exec_beside(place, job, beside, begin)
             }
         }

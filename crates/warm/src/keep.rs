@@ -27,7 +27,7 @@ use substrate_world::backend::{
 use substrate_world::error::WorldError;
 use substrate_world::progress::Progress;
 
-use crate::terms::Terms;
+use crate::terms::{self, Terms};
 
 /// How kept worlds are called in lists of commands.
 const SHOWN: &str = "(kept world)";
@@ -163,7 +163,7 @@ impl Keeper {
     fn make(&self, terms: &Terms) -> Result<Kept, NoWorld> {
         let broker = Broker::open(self.home.clone(), terms.options(Caller::own()))
             .map_err(|error| NoWorld::Policy(error.to_string()))?;
-        if broker.info().sha256 != terms.policy {
+        if terms::said(&broker) != terms.policy {
             return Err(NoWorld::OtherPolicy);
         }
         Ok(Kept::make(broker, terms, &self.worlds)?)
@@ -189,8 +189,8 @@ impl Keeper {
     fn retire(&self, terms: &Terms) {
         let older = |kept: &Arc<Kept>| {
             let known = &kept.terms;
-            (&known.choice, &known.agent, known.project)
-                == (&terms.choice, &terms.agent, terms.project)
+            (&known.choice, &known.ceilings, &known.agent, known.project)
+                == (&terms.choice, &terms.ceilings, &terms.agent, terms.project)
                 && known.policy != terms.policy
         };
         for kept in self.list().iter().filter(|kept| older(kept)) {
@@ -488,6 +488,11 @@ impl InUse {
         InUse {
             kept: Arc::clone(kept),
         }
+    }
+
+    /// The world.
+    pub fn kept(&self) -> &Arc<Kept> {
+        &self.kept
     }
 }
 

@@ -20,6 +20,7 @@ use substrate_world::progress::Progress;
 
 use crate::channel::Channel;
 use crate::keep::{Command, Keeper, Kept, Lent, lock};
+use crate::surroundings::Surroundings;
 use crate::words::{Asked, Borrow, Started, ToBorrower, ToKeeper, VERSION};
 
 /// What a command whose borrower is gone has for putting its things in order.
@@ -58,7 +59,7 @@ fn is_passing(error: &io::Error) -> bool {
         )
 }
 
-/// One conversation. Whatever goes wrong in it ends the connection, and with it the command.
+/// One conversation with whoever connects.
 fn lend(keeper: &Keeper, socket: OwnedFd) {
     let Ok(caller) = Caller::peer(&socket) else {
         return;
@@ -66,12 +67,23 @@ fn lend(keeper: &Keeper, socket: OwnedFd) {
     if caller.uid() != identity::effective_user_id() {
         return;
     }
+    let enclosed = caller
+        .enclosure()
+        .map(|_| "a session encloses who asks".to_owned());
+    // Looked at before anything of this process is used for him.
+    match enclosed.or_else(|| Surroundings::differ(caller.pid())) {
+        Some(why) => {
+            let _ = Channel::new(socket).send(&ToBorrower::Cold(why), &[]);
+        }
+        None => converse(keeper, socket),
+    }
+}
+
+/// One conversation with somebody of whom it is known who he is. Whatever goes wrong in it ends the
+/// connection, and with it the command.
+pub fn converse(keeper: &Keeper, socket: OwnedFd) {
     let channel = Arc::new(Channel::new(socket));
     let cold = |why: &str| channel.send(&ToBorrower::Cold(why.to_owned()), &[]);
-    if caller.enclosure().is_some() {
-        let _ = cold("a session encloses who asks");
-        return;
-    }
     let (borrow, fds) = match channel.receive() {
         Ok(Some((ToKeeper::Borrow(borrow), fds))) => (borrow, fds),
         Ok(_) => return,

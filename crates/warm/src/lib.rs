@@ -9,5 +9,7 @@ mod channel;
 pub mod keep;
 pub mod lend;
 pub mod sockets;
+mod surroundings;
 pub mod terms;
 mod words;
+pub mod worlds;

@@ -10,15 +10,36 @@ use substrate_policy::terms::WorldSpec;
 use substrate_text::wire;
 use substrate_trace::sha256_hex;
 
+/// A policy as it was chosen: by name or file; the one in use where there is nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chosen(#[serde(with = "wire::optional")] Option<OsString>);
+
+impl Chosen {
+    fn of(choice: &Choice) -> Option<Chosen> {
+        match choice {
+            Choice::Active => Some(Chosen(None)),
+            Choice::Name(name) => Some(Chosen(Some(name.into()))),
+            Choice::File(path) => Some(Chosen(Some(path.as_os_str().to_owned()))),
+            // Of a home that is broken or new; nobody else could open the same.
+            Choice::Shipped(_) => None,
+        }
+    }
+
+    fn choice(&self) -> Choice {
+        self.0.as_deref().map_or(Choice::Active, Choice::parse)
+    }
+}
+
 /// For whom, and on which terms, a world is kept: whoever differs in any of this gets another world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// What it may do.
     pub spec: WorldSpec,
-    /// Which policy was chosen; the one in use where there is nothing.
-    #[serde(with = "wire::optional")]
-    pub choice: Option<OsString>,
-    /// What that policy says, by its hash.
+    /// Which policy was chosen.
+    pub choice: Chosen,
+    /// Policies that must not be loosened.
+    pub ceilings: Vec<Chosen>,
+    /// What all of them say, by their hashes.
     pub policy: String,
     /// `SUBSTRATE_WORLD`, which can turn worlds on.
     #[serde(with = "wire::optional")]
@@ -34,25 +55,26 @@ pub struct Terms {
     pub project: Option<(u64, u64)>,
 }
 
+/// What the policies of a broker say, by their hashes.
+pub(crate) fn said(broker: &Broker) -> String {
+    let hashes = broker.in_force();
+    let hashes: Vec<&str> = hashes.iter().map(|policy| policy.sha256.as_str()).collect();
+    hashes.join(" ")
+}
+
 impl Terms {
     /// Those of a session for one of its agents.
     pub fn of(broker: &Broker, spec: &WorldSpec, agent: &str) -> Option<Terms> {
         let options = broker.options();
-        let choice = match &options.choice {
-            Choice::Active => None,
-            Choice::Name(name) => Some(name.into()),
-            Choice::File(path) => Some(path.as_os_str().to_owned()),
-            // Of a home that is broken or new; nobody else could open the same.
-            Choice::Shipped(_) => return None,
-        };
+        let ceilings = options.ceilings.iter().map(Chosen::of);
         let directory = |path: &PathBuf| std::fs::metadata(path).ok();
         let project = spec.project.as_ref().and_then(directory);
-        // What a session encloses has worlds of that session.
-        options.ceilings.is_empty().then(|| Terms {
+        Some(Terms {
             spec: spec.clone(),
             world: options.world.clone(),
-            choice,
-            policy: broker.info().sha256.clone(),
+            choice: Chosen::of(&options.choice)?,
+            ceilings: ceilings.collect::<Option<_>>()?,
+            policy: said(broker),
             require_approval: options.require_approval,
             home_variable: options.home_variable.clone(),
             agent: agent.to_owned(),
@@ -69,11 +91,10 @@ impl Terms {
 
     /// How a broker is set up that judges by them.
     pub fn options(&self, caller: Caller) -> Options {
-        let choice = self.choice.as_deref();
         let session_start = self.spec.project.clone();
         Options {
-            choice: choice.map_or(Choice::Active, Choice::parse),
-            ceilings: Vec::new(),
+            choice: self.choice.choice(),
+            ceilings: self.ceilings.iter().map(Chosen::choice).collect(),
             require_approval: self.require_approval,
             world: self.world.clone(),
             home_variable: self.home_variable.clone(),

@@ -218,14 +218,13 @@ impl Broker {
         flags
     }
 
-    /// Whether lines run in a world of the session that may serve later ones too, and that no other session
-    /// has a say about.
+    /// Whether lines run in a world of the session that may serve later ones too.
     pub fn reuses_worlds(&self) -> bool {
-        let options = self.options();
-        let base = &self.shared.policies.last().base;
-        options.ceilings.is_empty()
-            && base.details.world.reuse_session
-            && uses_worlds(base, options.world.as_deref())
+        let variable = self.shared.options.world.as_deref();
+        let state = self.shared.policies.last();
+        let all = || std::iter::once(&state.base).chain(&state.ceilings);
+        all().any(|held| uses_worlds(held, variable))
+            && all().all(|held| held.details.world.reuse_session)
     }
 
     /// Whether some policy has rules or a model for programs of this name.

@@ -11,10 +11,14 @@ const MAX_CHAIN: usize = 512;
 pub struct Stat {
     /// The parent; 0 when there is none that we can see.
     pub parent: u32,
+    /// The leader of its process group.
+    pub group: u32,
     /// The leader of the session.
     pub session: u32,
     /// The controlling terminal as a device number; 0 when there is none.
     pub terminal: u64,
+    /// The process group that has this terminal; 0 when there is none.
+    pub foreground: u32,
     /// When it started, in ticks since the machine did.
     pub start: u64,
     /// It has ended, and only its parent has not looked yet.
@@ -41,8 +45,10 @@ impl Stat {
         let number = |at: usize| fields.get(at)?.parse::<i64>().ok();
         Some(Self {
             parent: u32::try_from(number(1)?).ok()?,
+            group: u32::try_from(number(2)?).ok()?,
             session: u32::try_from(number(3)?).ok()?,
             terminal: u64::try_from(number(4)?).ok()?,
+            foreground: u32::try_from(number(5)?).unwrap_or(0),
             start: u64::try_from(number(19)?).ok()?,
             ended: matches!(fields.first(), Some(&("Z" | "X"))),
         })

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
+use substrate_api::approvals::Choice;
 use substrate_broker::approvals::{Approved, DEFAULT_SECONDS, Grant};
 use substrate_broker::{Answer, Around, Input, Lasting, Origin, Request};
 use substrate_sys::environment;
@@ -12,7 +13,7 @@ use substrate_text::{unusual, visible};
 use crate::args::{ApprovalsCommand, GrantArgs};
 use crate::ask;
 use crate::asker::{Asker, Needs};
-use crate::commands::when;
+use crate::commands::{questions, when};
 use crate::failure::Failure;
 use crate::out;
 
@@ -22,6 +23,27 @@ pub fn run(asker: &Asker, command: &ApprovalsCommand) -> Result<(), Failure> {
         ApprovalsCommand::List { json } => list(asker, *json),
         ApprovalsCommand::Revoke { ids, all } => revoke(asker, ids, *all),
         ApprovalsCommand::Grant(args) => grant(asker, args),
+        ApprovalsCommand::Pending { json } => questions::pending(asker, *json),
+        ApprovalsCommand::Answer {
+            question,
+            once,
+            session,
+            always,
+            refuse,
+        } => {
+            let choices = [
+                (*once, Choice::Once),
+                (*session, Choice::Session),
+                (*always, Choice::Always),
+                (*refuse, Choice::Refuse),
+            ];
+            let chosen = choices.iter().find(|(given, _)| *given);
+            questions::answer(
+                asker,
+                question.as_deref(),
+                chosen.map(|(_, choice)| *choice),
+            )
+        }
     }
 }
 

@@ -3,10 +3,12 @@
 mod allowed;
 mod approvals;
 mod complete;
+mod daemon;
 mod doctor;
 mod explain;
 mod explore;
 mod init;
+mod kept;
 mod learn;
 mod login_shell;
 mod past;
@@ -15,6 +17,7 @@ mod policy_change;
 mod policy_text;
 mod profile;
 mod prompt;
+mod questions;
 pub mod replay;
 mod results;
 mod run;
@@ -91,6 +94,7 @@ pub fn run(arguments: &[OsString], asker: &Asker) -> Ending {
         Command::Completions { shell } => completions(shell),
         Command::Man => man(),
         Command::Prompt { json } => prompt::run(asker, json),
+        Command::Daemon(command) => daemon::run(asker, &command),
     };
     match result {
         Ok(()) => Ending::Exit(0),

@@ -16,7 +16,7 @@ use substrate_sys::environment;
 
 use crate::args::RunArgs;
 use crate::failure::Failure;
-use crate::worlds::begin;
+use crate::worlds::begin_once;
 
 /// Runs the program.
 pub fn run(asker: &Asker, args: RunArgs) -> Ending {
@@ -44,7 +44,7 @@ fn start(asker: &Asker, args: RunArgs, notices: Notices) -> Result<Ending, Failu
     // The broker is chosen by our own surroundings; the variables are the program's.
     let broker = asker.broker_at(args.policy, false, &cwd)?;
     set_variables(&args.setenv, &mut env)?;
-    let mut session = begin(broker, env, notices);
+    let mut session = begin_once(broker, env, notices);
     session.record = args.record;
     let isolation = args.isolated.then_some(&isolation);
     Ok(oneshot::run(

@@ -20,6 +20,16 @@ pub fn seconds(text: &str) -> Result<Option<u64>, String> {
     seconds.map(Some).ok_or_else(wrong)
 }
 
+/// A number of seconds in its largest units.
+pub fn lasting(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

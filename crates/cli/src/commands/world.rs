@@ -22,6 +22,7 @@ use substrate_text::visible;
 
 use crate::args::WorldCommand;
 use crate::commands::explore;
+use crate::commands::{daemon, kept};
 use crate::failure::Failure;
 use crate::out;
 
@@ -55,6 +56,8 @@ pub fn run(asker: &Asker, command: &WorldCommand) -> Result<Ending, Failure> {
         WorldCommand::Undo { result, force } => undo(asker, &home, result.as_deref(), *force),
         WorldCommand::Discard { result, force } => discard(&home, result, *force),
         WorldCommand::Gc { json } => collect(&home, *json),
+        WorldCommand::Warm { agent } => kept::warm(asker, &home, agent.as_deref()),
+        WorldCommand::Restart { all } => kept::restart(asker, &home, *all),
     };
     done.map(|()| Ending::Exit(0))
 }
@@ -82,7 +85,12 @@ fn status(home: &Home, as_json: bool) -> Result<(), Failure> {
             .collect();
         return Ok(out::print(&format!("{}\n", Value::Array(rows)))?);
     }
-    let mut text = String::new();
+    let mut text = daemon::ask(&home.path)?.map_or_else(String::new, |status| {
+        match status.worlds.is_empty() {
+            true => String::new(),
+            false => format!("kept by the service:\n{}", daemon::world_lines(&status)),
+        }
+    });
     for leftover in &leftovers {
         let meta = leftover.pending.as_ref().map(Pending::meta);
         // What a replay keeps belongs to no span of its own, and is named by its world.

@@ -1,0 +1,254 @@
+//! What all requests share.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use substrate_broker::{Caller, Choice, Home};
+use substrate_executor::front::{Front, Kind};
+use substrate_executor::worlds::Worlds;
+use substrate_init::control;
+use substrate_trace::SessionId;
+use substrate_warm::borrow::Lender;
+use substrate_warm::keep::{Bounds, Keeper};
+use substrate_warm::lend;
+use substrate_warm::worlds::Borrowed;
+use tokio::sync::watch;
+
+use crate::accounts::Accounts;
+use crate::attempt::Attempts;
+use crate::life::Setup;
+use crate::queue::Queue;
+use crate::terminals::Terminals;
+
+/// Commands at once; more wait.
+pub(crate) const COMMANDS: usize = 64;
+
+/// Variables of whoever started the service that commands get.
+const HANDED_ON: [&str; 14] = [
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "XDG_RUNTIME_DIR",
+    "XDG_CONFIG_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_DATA_HOME",
+];
+
+/// What all requests share.
+pub(crate) struct Service {
+    pub home: Home,
+    pub version: String,
+    pub started: Instant,
+    pub bounds: Bounds,
+    pub keeper: Arc<Keeper>,
+    pub worlds: Arc<dyn Worlds>,
+    pub ceilings: fn(&Caller) -> Vec<Choice>,
+    pub queue: Queue,
+    pub attempts: Attempts,
+    pub terminals: Terminals,
+    sessions: Mutex<BTreeMap<String, SessionId>>,
+    slots: Slots,
+    last_use: Mutex<Instant>,
+    connections: AtomicUsize,
+    ending: AtomicBool,
+    end: watch::Sender<bool>,
+}
+
+impl Service {
+    pub fn new(setup: &Setup, keeper: Arc<Keeper>) -> Service {
+        let lender = Arc::new(OwnWorlds(Arc::clone(&keeper)));
+        let worlds = Borrowed::new(Arc::clone(&setup.worlds), lender);
+        Service {
+            home: setup.home.clone(),
+            version: setup.version.clone(),
+            started: Instant::now(),
+            bounds: setup.bounds,
+            keeper,
+            worlds: Arc::new(worlds),
+            ceilings: setup.ceilings,
+            queue: Queue::default(),
+            attempts: Attempts::default(),
+            terminals: Terminals::default(),
+            sessions: Mutex::default(),
+            slots: Slots::default(),
+            last_use: Mutex::new(Instant::now()),
+            connections: AtomicUsize::new(0),
+            ending: AtomicBool::new(false),
+            end: watch::Sender::new(false),
+        }
+    }
+
+    /// The session of an agent: all its commands are one in the trace.
+    pub fn session_of(&self, agent: &str) -> SessionId {
+        let mut sessions = lock(&self.sessions);
+        *sessions
+            .entry(agent.to_owned())
+            .or_insert_with(SessionId::new)
+    }
+
+    /// What agents used; opened for each request, so that a home whose directory was removed is noticed.
+    pub fn accounts(&self) -> io::Result<Accounts> {
+        Accounts::of(&self.home)
+    }
+
+    /// The environment of commands before what a request adds.
+    pub fn environment(&self) -> Vec<CString> {
+        let entry = |name: &&str| {
+            let value = std::env::var_os(name)?;
+            let mut entry = OsString::from(name);
+            entry.push("=");
+            entry.push(value);
+            CString::new(entry.as_bytes()).ok()
+        };
+        HANDED_ON.iter().filter_map(entry).collect()
+    }
+
+    /// The directory of a request that names none.
+    pub fn user_home(&self) -> &OsStr {
+        self.home.user.as_os_str()
+    }
+
+    /// Waits for a place among the commands that run.
+    pub fn slot(self: &Arc<Service>) -> Slot {
+        self.slots.wait();
+        self.touch();
+        Slot(Arc::clone(self))
+    }
+
+    /// How many commands run.
+    pub fn running(&self) -> usize {
+        *lock(&self.slots.taken)
+    }
+
+    pub fn connected(self: &Arc<Service>) -> Connection {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        self.touch();
+        Connection(Arc::clone(self))
+    }
+
+    fn touch(&self) {
+        *lock(&self.last_use) = Instant::now();
+    }
+
+    /// How long nobody has needed it.
+    pub fn unused_for(&self) -> Duration {
+        let used = self.connections.load(Ordering::Relaxed) > 0
+            || self.running() > 0
+            || !self.keeper.list().is_empty()
+            || !self.terminals.is_empty();
+        if used {
+            self.touch();
+        }
+        lock(&self.last_use).elapsed()
+    }
+
+    pub fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+
+    /// Takes no more work.
+    pub fn end(&self) {
+        self.ending.store(true, Ordering::Release);
+        self.end.send_replace(true);
+    }
+
+    /// Hears of the end.
+    pub fn ends(&self) -> watch::Receiver<bool> {
+        self.end.subscribe()
+    }
+
+    /// Waits for running commands, and ends those that take too long.
+    pub fn drain(&self, patience: Duration) {
+        self.end();
+        let end = Instant::now() + patience;
+        while self.running() > 0 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for attempt in self.attempts.running() {
+            attempt.abandon(None);
+        }
+        let end = Instant::now() + patience;
+        while self.running() > 0 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Commands that may run at once.
+#[derive(Default)]
+struct Slots {
+    taken: Mutex<usize>,
+    free: Condvar,
+}
+
+impl Slots {
+    fn wait(&self) {
+        let taken = lock(&self.taken);
+        let full = |taken: &mut usize| *taken >= COMMANDS;
+        let mut taken = self
+            .free
+            .wait_while(taken, full)
+            .unwrap_or_else(PoisonError::into_inner);
+        *taken += 1;
+    }
+}
+
+/// A place among the commands that run.
+pub(crate) struct Slot(Arc<Service>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        *lock(&self.0.slots.taken) -= 1;
+        self.0.slots.free.notify_one();
+        self.0.touch();
+    }
+}
+
+/// Somebody is connected.
+pub(crate) struct Connection(Arc<Service>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.touch();
+    }
+}
+
+/// The worlds that this very process keeps, for its own commands.
+struct OwnWorlds(Arc<Keeper>);
+
+impl Lender for OwnWorlds {
+    fn connect(&self) -> Result<OwnedFd, String> {
+        let (ours, theirs) = control::pair().map_err(|error| error.to_string())?;
+        let keeper = Arc::clone(&self.0);
+        std::thread::Builder::new()
+            .name("substrate-lend".to_owned())
+            .spawn(move || lend::converse(&keeper, theirs))
+            .map_err(|error| error.to_string())?;
+        Ok(ours)
+    }
+
+    fn missed(&self, front: &dyn Front, _: bool, why: &str) {
+        front.say(
+            Kind::Info,
+            &format!("this ran in a world of its own: {why}"),
+        );
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
