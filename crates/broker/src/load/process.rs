@@ -120,13 +120,15 @@ mod tests {
 
     #[test]
     fn a_name_may_hold_anything() {
-        let line = b"7 (a ) b) S 3 7 5 34817 7 4194304 0 0 0 0 0 0 0 0 20 0 1 0 991 0 0";
+        let line = b"7 (a ) b) S 3 7 5 34817 6 4194304 0 0 0 0 0 0 0 0 20 0 1 0 991 0 0";
         assert_eq!(
             Stat::parse(line),
             Some(Stat {
                 parent: 3,
+                group: 7,
                 session: 5,
                 terminal: 34817,
+                foreground: 6,
                 start: 991,
                 ended: false,
             })
