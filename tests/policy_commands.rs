@@ -336,3 +336,71 @@ fn explain_does_not_say_that_a_refused_line_runs() {
     assert!(shown.starts_with("deny"), "{shown}");
     assert!(!shown.contains("it runs"), "{shown}");
 }
+
+#[test]
+fn calls_of_tools_are_explained_as_lines_are() {
+    let policy = "mode: enforce\nfs: { write: ['$PROJECT/**'] }\ntools: { denied: [{ pattern: 'mcp:a/*', reason: 'not here' }] }\n";
+    let sandbox = Sandbox::with_policy(policy);
+    let ask = |arguments: &[&str]| {
+        let output = sandbox.run([&["policy", "explain", "--json"], arguments].concat());
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let rule = answer["reasons"][0]["rule"]["list"].clone();
+        (
+            answer["verdict"].clone(),
+            rule,
+            answer["commands"][0]["effects"].clone(),
+        )
+    };
+    let denied = ask(&["--tool", "mcp:a/x"]);
+    assert_eq!(denied, (json!("deny"), json!("tools.denied"), json!([])));
+    let outside = ask(&["--tool", "claude:Write", "--effect", "write:/etc/x"]);
+    let wanted = (json!("deny"), json!("fs.write"), json!(["write:/etc/x"]));
+    assert_eq!(outside, wanted);
+    let text = sandbox.run(["policy", "explain", "--tool", "mcp:b/y"]);
+    let text = sandbox.normal(&text.stdout);
+    assert!(
+        text.contains("mcp:b/y") && text.contains("nobody says what mcp:b/y does"),
+        "{text}"
+    );
+    let wrong = sandbox.run([
+        "policy",
+        "explain",
+        "--tool",
+        "claude:X",
+        "--effect",
+        "writes:/x",
+    ]);
+    assert_eq!(wrong.status.code(), Some(2));
+
+    let mut child = sandbox.substrate();
+    let mut child = child
+        .args(["policy", "explain", "--jsonl"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = "{\"tool\":\"claude:Write\",\"effects\":[\"write:./x\"],\"id\":1}\n{\"tool\":7}\n";
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(lines.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let answers: Vec<Value> = output
+        .stdout
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect();
+    assert_eq!(
+        (&answers[0]["verdict"], &answers[0]["id"]),
+        (&json!("allow"), &json!(1))
+    );
+    assert!(
+        answers[1]["error"]
+            .as_str()
+            .unwrap()
+            .contains("`tool` must be a string")
+    );
+}

@@ -296,8 +296,14 @@ pub enum SchemaName {
 #[derive(Debug, clap::Args)]
 pub struct ExplainArgs {
     /// The line
-    #[arg(required_unless_present = "jsonl", conflicts_with = "jsonl")]
+    #[arg(required_unless_present_any = ["jsonl", "tool"], conflicts_with = "jsonl")]
     pub line: Option<OsString>,
+    /// Not a line but a call of this tool: mcp:SERVER/TOOL, or CLIENT:TOOL such as claude:Write
+    #[arg(long, value_name = "TOOL", conflicts_with_all = ["line", "jsonl"])]
+    pub tool: Option<String>,
+    /// With --tool: what the call does, as effect rules write it; without any, nobody knows
+    #[arg(long, value_name = "EFFECT", requires = "tool")]
+    pub effect: Vec<String>,
     /// Judge by this policy
     #[arg(long, value_name = "NAME|FILE")]
     pub policy: Option<OsString>,

@@ -33,6 +33,7 @@ mod shell_text;
 #[path = "argv_only.rs"]
 mod shell_text;
 mod sniff;
+mod tool_call;
 mod verbs;
 pub mod word;
 
@@ -45,4 +46,5 @@ pub use model::{Models, Tool};
 pub use names::{is_builtin, is_keyword};
 #[cfg(feature = "parse")]
 pub use shell_text::{Extent, analyse, first_command};
+pub use tool_call::{Called, ToolCall};
 pub use word::{Piece, Word};

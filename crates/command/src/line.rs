@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::args::Args;
 use crate::effect::Effect;
+use crate::tool_call::Called;
 use crate::word::Word;
 
 /// A line of shell text, taken apart.
@@ -20,6 +21,8 @@ pub struct Line {
     /// The line is one literal simple command without assignments and redirections:
     /// its argv can be started without a shell, unless the name is a builtin, keyword, alias or function.
     pub plain: Option<Vec<Vec<u8>>>,
+    /// It is no line at all but a call of this tool, whose effects are those of the one invocation.
+    pub called: Option<Called>,
 }
 
 impl Line {

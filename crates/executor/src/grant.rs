@@ -9,6 +9,7 @@ pub fn command(broker: &Broker, request: &Request<'_>, question: &Question) -> S
     let text = match request.input {
         Input::Line(line) => String::from_utf8_lossy(line).into_owned(),
         Input::Argv(argv) => command_line(argv).to_string_lossy().into_owned(),
+        Input::Tool(call) => call.name.clone(),
     };
     if question.remember.is_empty() {
         return "it at his own prompt; it cannot be remembered".to_owned();

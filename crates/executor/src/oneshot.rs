@@ -95,7 +95,7 @@ pub fn run(session: &Session, job: &Job, isolation: Option<&Isolation>, cwd: &Pa
 
     let line = match request.input {
         Input::Line(line) => Some(line),
-        Input::Argv(_) => None,
+        Input::Argv(_) | Input::Tool(_) => None,
     };
     let trial = line.and_then(|line| Trial::of(session, line, cwd, &evaluation, &span, &[]));
     let trial = trial.as_ref().filter(|_| matches!(job, Job::Line { .. }));

@@ -9,6 +9,7 @@ use substrate_trace::{RuleRef, Verdict};
 
 use crate::facts::Facts;
 use crate::judge_effects;
+use crate::judge_tools;
 use crate::judgement::{Judgement, Reason};
 use crate::policy::{List, Policy};
 use crate::settings::OnUnparsed;
@@ -68,15 +69,20 @@ pub fn judge(policy: &Policy, line: &Line, facts: &dyn Facts) -> Judgement {
         Some(pipelines) => pipeline_reasons(line, &pipelines, facts, &mut reasons),
         None => return Judgement::of(vec![refusal(policy, DAMAGED)]),
     }
-    if line
-        .invocations
-        .iter()
-        .any(|invocation| !invocation.effects.is_empty())
-    {
-        match policy.effects() {
-            Ok(rules) => judge_effects::reasons(&rules, &settings.id, line, facts, &mut reasons),
-            Err(_) => return Judgement::of(vec![refusal(policy, DAMAGED)]),
+    let does = |invocation: &Invocation| !invocation.effects.is_empty();
+    if line.called.is_some() || line.invocations.iter().any(does) {
+        let Ok(rules) = policy.effects() else {
+            return Judgement::of(vec![refusal(policy, DAMAGED)]);
+        };
+        if let Some(called) = &line.called {
+            judge_tools::reasons(&rules.tools, &settings.id, called, &mut reasons);
+            if settings.require_approval && judge_tools::wants_approval(&rules.tools, called, line)
+            {
+                let why = "this policy wants every command approved";
+                reasons.push(approval(policy, Some(0), why));
+            }
         }
+        judge_effects::reasons(&rules, &settings.id, line, facts, &mut reasons);
     }
     Judgement::of(reasons)
 }
@@ -174,6 +180,12 @@ pub fn unapproved(policy: &Policy, line: &Line, facts: &dyn Facts) -> Vec<Reason
         return vec![approval(policy, None, WHY)];
     };
     let mut reasons = Vec::new();
+    if let Some(called) = &line.called {
+        let passes = policy
+            .effects()
+            .is_ok_and(|rules| !judge_tools::wants_approval(&rules.tools, called, line));
+        reasons.extend((!passes).then(|| approval(policy, Some(0), WHY)));
+    }
     for (index, invocation) in line.invocations.iter().enumerate() {
         let Some(program) = invocation.argv.first() else {
             continue;

@@ -9,6 +9,7 @@ pub mod facts;
 pub mod hosts;
 pub mod judge;
 mod judge_effects;
+mod judge_tools;
 mod judgement;
 #[cfg(feature = "load")]
 mod load;

@@ -37,6 +37,28 @@ pub struct EffectRules {
     pub effects: Vec<EffectRule>,
     /// Named path classes, without the `@`.
     pub classes: Vec<(String, Vec<String>)>,
+    /// Rules over calls of tools.
+    pub tools: ToolRules,
+}
+
+/// `tools`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ToolRules {
+    /// Rules over names, in the order of their lists.
+    pub rules: Vec<ToolRule>,
+    /// The verdict on a tool that no rule allows and of which nobody says what it does.
+    pub default: Miss,
+    /// Where that stands.
+    pub default_at: Option<PathEntry>,
+}
+
+/// A rule over the names of tools; its pattern is `rule.pattern`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolRule {
+    /// What it decides.
+    pub verdict: Verdict,
+    /// The rule as written, and where.
+    pub rule: RuleRef,
 }
 
 /// The rest of a policy: what worlds, approvals and the trace need.
@@ -487,8 +509,15 @@ coded_struct!(EffectRules {
     fs,
     net,
     effects,
-    classes
+    classes,
+    tools
 });
+coded_struct!(ToolRules {
+    rules,
+    default,
+    default_at
+});
+coded_struct!(ToolRule { verdict, rule });
 coded_struct!(Details {
     name,
     files,

@@ -335,7 +335,7 @@ impl Broker {
         let place = if refused {
             Placing::Direct
         } else {
-            self.placing(decided.isolate, &decided.ground)
+            self.placing(decided.isolate, &decided.line, &decided.ground)
         };
         Explanation {
             place: place.name(),
@@ -407,7 +407,7 @@ impl Broker {
             Some(_) => Terms {
                 place: Place::Direct,
             },
-            None => self.terms(isolate, &ground, facts),
+            None => self.terms(isolate, &line, &ground, facts),
         };
         let answer = match strict.verdict {
             Verdict::Deny => Answer::Deny(rule),
@@ -558,6 +558,7 @@ impl Broker {
                 let argv: Vec<Vec<u8>> = argv.iter().map(|word| word.as_bytes().to_vec()).collect();
                 analyse_argv(&argv, &context)
             }
+            Input::Tool(call) => call.line(),
         }
     }
 
@@ -722,9 +723,9 @@ impl Broker {
         })
     }
 
-    fn terms(&self, isolate: bool, ground: &Ground, facts: &Machine<'_>) -> Terms {
+    fn terms(&self, isolate: bool, line: &Line, ground: &Ground, facts: &Machine<'_>) -> Terms {
         let spec = || Box::new(self.combined_spec(ground, facts));
-        let place = match self.placing(isolate, ground) {
+        let place = match self.placing(isolate, line, ground) {
             Placing::Isolated => Place::Isolated(spec()),
             Placing::Session => Place::Session(spec()),
             Placing::Direct => Place::Direct,
@@ -732,11 +733,14 @@ impl Broker {
         Terms { place }
     }
 
-    fn placing(&self, isolate: bool, ground: &Ground) -> Placing {
+    fn placing(&self, isolate: bool, line: &Line, ground: &Ground) -> Placing {
         let variable = self.shared.options.world.as_deref();
         let mut layers = ground.layers.iter();
         if isolate {
             Placing::Isolated
+        } else if line.called.is_some() {
+            // Whoever calls it carries it out where he is.
+            Placing::Direct
         } else if layers.any(|layer| uses_worlds(&layer.held, variable)) {
             Placing::Session
         } else {

@@ -3,6 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use substrate_command::ToolCall;
+
 use super::caller::Caller;
 use super::meaning::Around;
 use crate::choice::Choice;
@@ -51,6 +53,8 @@ pub enum Input<'a> {
     Line(&'a [u8]),
     /// An argument vector that will be executed as it is.
     Argv(&'a [OsString]),
+    /// A call of a tool that is no command; whoever asks carries it out.
+    Tool(&'a ToolCall),
 }
 
 /// A request for a verdict.
@@ -80,6 +84,8 @@ impl Request<'_> {
         match self.input {
             Input::Line(text) => String::from_utf8(text.to_vec()).ok(),
             Input::Argv(argv) => substrate_text::command_line(argv).into_string().ok(),
+            // It cannot be typed, so no grant for a line may stand for it.
+            Input::Tool(_) => None,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use substrate_broker::{Around, Broker, Explanation, Input, Moment, Origin, Request};
-use substrate_command::{Effect, Invocation, Object};
+use substrate_command::{Effect, Invocation, ToolCall};
 use substrate_policy::{Judgement, Reason};
 use substrate_sys::environment;
 use substrate_text::visible;
@@ -34,8 +34,17 @@ pub fn run(asker: &Asker, args: &ExplainArgs) -> Result<(), Failure> {
     if args.jsonl {
         return lines(&broker, &cwd, path);
     }
-    let line = args.line.clone().unwrap_or_default();
-    let explanation = explain(&broker, line.as_bytes(), &cwd, path, &Moment::default());
+    let moment = Moment::default();
+    let explanation = match &args.tool {
+        Some(tool) => {
+            let call = tool_call(tool, &args.effect).map_err(Failure::Usage)?;
+            judge(&broker, Input::Tool(&call), &cwd, path, &moment)
+        }
+        None => {
+            let line = args.line.clone().unwrap_or_default();
+            explain(&broker, line.as_bytes(), &cwd, path, &moment)
+        }
+    };
     if args.json {
         let mut text = Vec::new();
         write_answer(&Map::new(), &explanation, &mut text)?;
@@ -54,8 +63,18 @@ pub fn explain(
     path: &OsStr,
     moment: &Moment,
 ) -> Explanation {
+    judge(broker, Input::Line(line), cwd, path, moment)
+}
+
+fn judge(
+    broker: &Broker,
+    input: Input<'_>,
+    cwd: &Path,
+    path: &OsStr,
+    moment: &Moment,
+) -> Explanation {
     let request = Request {
-        input: Input::Line(line),
+        input,
         origin: Origin::OneShot,
         cwd,
         search_path: path,
@@ -65,6 +84,21 @@ pub fn explain(
         around: Around::Nothing,
     };
     broker.explain(&request, moment)
+}
+
+/// A call by its name and its effects as text. With none given, nobody knows what it does.
+fn tool_call(name: &str, effects: &[String]) -> Result<ToolCall, String> {
+    let wrong = |text: &String| {
+        format!(
+            "`{text}` is not an effect; write for example write:/x, connect:HOST:443, write:remote"
+        )
+    };
+    let read = |text: &String| Effect::parse(text).ok_or_else(|| wrong(text));
+    Ok(ToolCall {
+        name: name.to_owned(),
+        effects: effects.iter().map(read).collect::<Result<_, _>>()?,
+        known: !effects.is_empty(),
+    })
 }
 
 fn lines(broker: &Broker, cwd: &Path, path: &OsStr) -> Result<(), Failure> {
@@ -110,8 +144,21 @@ fn answer(
         }
         Err(error) => return write_problem(Map::new(), &format!("not JSON: {error}"), to),
     };
-    let Some(command) = asked.get("command").and_then(bytes) else {
-        return write_problem(asked, "`command` must be a string or {\"b64\": …}", to);
+    let call = match asked
+        .get("tool")
+        .map(|tool| called(tool, asked.get("effects")))
+    {
+        Some(Err(problem)) => return write_problem(asked, &problem, to),
+        Some(Ok(call)) => Some(call),
+        None => None,
+    };
+    let command = asked.get("command").and_then(bytes);
+    let input = match (&call, &command) {
+        (Some(call), _) => Input::Tool(call),
+        (None, Some(command)) => Input::Line(command),
+        (None, None) => {
+            return write_problem(asked, "`command` must be a string or {\"b64\": …}", to);
+        }
     };
     let cwd = match asked.get("cwd") {
         None | Some(Value::Null) => Cow::Borrowed(cwd),
@@ -120,8 +167,19 @@ fn answer(
             None => return write_problem(asked, "`cwd` must be a string or {\"b64\": …}", to),
         },
     };
-    let explanation = explain(broker, &command, &cwd, path, moment);
+    let explanation = judge(broker, input, &cwd, path, moment);
     write_answer(&asked, &explanation, to)
+}
+
+/// The tool call that a line of input is about.
+fn called(tool: &Value, effects: Option<&Value>) -> Result<ToolCall, String> {
+    let wrong = "`tool` must be a string, `effects` a list of strings";
+    let name = tool.as_str().ok_or(wrong)?;
+    let effects = match effects {
+        None | Some(Value::Null) => Vec::new(),
+        Some(list) => Vec::<String>::deserialize(list).map_err(|_| wrong)?,
+    };
+    tool_call(name, &effects)
 }
 
 fn write_problem(
@@ -302,7 +360,7 @@ fn write_command(
     write(&invocation.via, to)?;
     to.extend_from_slice(b",\"effects\":");
     write_list(&invocation.effects, to, |effect, to| {
-        write(&effect_text(effect), to)
+        write(&effect.text(), to)
     })?;
     to.extend_from_slice(b",\"complete\":");
     let complete = invocation.unclear.is_none() && explained.line.complete();
@@ -317,30 +375,6 @@ pub fn verdict(judgement: &Judgement) -> Verdict {
         Verdict::Allow if judgement.isolate => Verdict::Isolate,
         verdict => verdict,
     }
-}
-
-/// An effect in the words of effect rules: `delete:recursive:/x`.
-fn effect_text(effect: &Effect) -> String {
-    let mut text = effect.action.name().to_owned();
-    if effect.recursive {
-        text.push_str(":recursive");
-    }
-    let object = match &effect.object {
-        Object::Path(word) => String::from_utf8_lossy(&word.text()).into_owned(),
-        Object::Host { host, port } => {
-            let host = String::from_utf8_lossy(&host.text()).into_owned();
-            port.map_or(host.clone(), |port| format!("{host}:{port}"))
-        }
-        Object::Port(port) => port.map_or_else(String::new, |port| port.to_string()),
-        Object::Code(source, _) => source.name().to_owned(),
-        Object::Resource(name) => name.clone(),
-        Object::Unspecified => String::new(),
-    };
-    if !object.is_empty() {
-        text.push(':');
-        text.push_str(&object);
-    }
-    text
 }
 
 /// The evaluation for a person: verdict, the tree of commands, and why.
@@ -390,18 +424,20 @@ fn tree(explained: &Explanation, colours: bool) -> String {
         text.push_str(&format!("not fully understood: {why}\n"));
     }
     for (index, invocation) in explained.line.invocations.iter().enumerate() {
-        let words: Vec<String> = invocation
+        let mut words: Vec<String> = invocation
             .argv
             .iter()
             .map(|word| visible(&word.text()))
             .collect();
+        let called = explained.line.called.as_ref();
+        words.extend(called.map(|called| visible(called.name.as_bytes())));
         let depth = invocation.via.len() + 1;
         text.push_str(&format!("{}{}\n", "  ".repeat(depth), words.join(" ")));
         for effect in &invocation.effects {
             text.push_str(&format!(
                 "{}  {}\n",
                 "  ".repeat(depth),
-                visible(effect_text(effect).as_bytes())
+                visible(effect.text().as_bytes())
             ));
         }
         let about = explained

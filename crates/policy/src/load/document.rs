@@ -10,11 +10,12 @@ use substrate_trace::{Mode, RuleRef, Verdict};
 use super::diagnostic::{LoadError, Problem};
 use super::pattern::{self, Sets};
 use super::yaml::{Node, Value};
+use crate::judge_tools;
 use crate::policy::List;
 use crate::settings::{
     CommandSettings, Details, EffectRule, EffectRules, ExecRecord, FsRules, HostEntry, Miss,
     Nested, NetRules, ObjectPattern, OnUnparsed, OutputRecord, PathEntry, PrivacySettings,
-    Settings, TraceSettings, WorldSettings, WorldSwitch,
+    Settings, ToolRule, ToolRules, TraceSettings, WorldSettings, WorldSwitch,
 };
 use crate::terms::{HomeMode, HostRule, Limits, OnFinish};
 
@@ -152,6 +153,7 @@ impl Reader<'_> {
             net: self.net(net, mode),
             effects,
             classes,
+            tools: self.tools(root.get("tools")),
         };
         let budget = net.and_then(|net| net.get("egress_budget"));
         let details = Details {
@@ -581,6 +583,68 @@ impl Reader<'_> {
             }
         }
         rules
+    }
+
+    fn tools(&mut self, tools: Option<&Node>) -> ToolRules {
+        let get = |name: &str| tools.and_then(|tools| tools.get(name));
+        let mut rules = Vec::new();
+        for (name, verdict) in [
+            ("denied", Verdict::Deny),
+            ("ask", Verdict::Ask),
+            ("allowed", Verdict::Allow),
+        ] {
+            for node in get(name).map(Node::items).unwrap_or_default() {
+                rules.extend(self.tool_rule(node, name, verdict));
+            }
+        }
+        let default = get("default");
+        ToolRules {
+            rules,
+            default: miss(default).unwrap_or(Miss::Ask),
+            default_at: default.map(|node| PathEntry {
+                pattern: node.text().unwrap_or_default().to_owned(),
+                file: node.place.source.name.clone(),
+                line: node.place.line,
+            }),
+        }
+    }
+
+    fn tool_rule(&mut self, node: &Node, list: &str, verdict: Verdict) -> Option<ToolRule> {
+        let RuleText {
+            pattern,
+            reason,
+            examples,
+        } = rule_text(node)?;
+        if let Err(problem) = pattern::tool(&pattern) {
+            let hint = "write for example `mcp:github/*` or `claude:Write`";
+            self.complain(node, problem, Some(hint));
+            return None;
+        }
+        for (nodes, expected) in [(&examples.matching, true), (&examples.others, false)] {
+            for example in nodes {
+                let name = example.text().unwrap_or_default();
+                if judge_tools::means(&pattern, name, verdict) != expected {
+                    let verb = if expected {
+                        "does not match"
+                    } else {
+                        "matches"
+                    };
+                    let message = format!("the rule `{pattern}` {verb} its example `{name}`");
+                    self.complain(example, message, None);
+                }
+            }
+        }
+        Some(ToolRule {
+            verdict,
+            rule: RuleRef {
+                list: format!("tools.{list}"),
+                pattern,
+                file: node.place.source.name.clone().into(),
+                line: node.place.line,
+                reason,
+                policy: None,
+            },
+        })
     }
 
     fn classes(&mut self, root: &Node, shipped: &Node) -> Vec<(String, Vec<String>)> {

@@ -195,6 +195,37 @@ pub fn valid_glob(text: &str) -> Result<(), String> {
         .map_err(|error| format!("`{text}`: {}", error.kind()))
 }
 
+/// Checks a pattern for names of tools: whose they are, and which. `*` stands for any text.
+pub fn tool(text: &str) -> Result<(), String> {
+    valid_glob(text)?;
+    let (whose, which) = text
+        .split_once(':')
+        .ok_or_else(|| format!("`{text}` does not say whose tools are meant"))?;
+    if whose.is_empty()
+        || !whose
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+    {
+        return Err(format!(
+            "`{text}`: whose tools are meant must be said with letters"
+        ));
+    }
+    let right = match whose {
+        "mcp" => {
+            which
+                .split_once('/')
+                .is_some_and(|(server, tool)| !server.is_empty() && !tool.is_empty())
+                || which == "*"
+        }
+        _ => !which.is_empty() && !which.contains('/'),
+    };
+    match right {
+        true => Ok(()),
+        false if whose == "mcp" => Err(format!("`{text}` does not name a server and a tool")),
+        false => Err(format!("`{text}` does not name a tool")),
+    }
+}
+
 /// Reads an effect pattern: `action[:recursive][:object]`, several joined by `|` for a flow.
 pub fn effect(text: &str, classes: &[(String, Vec<String>)]) -> Result<Vec<EffectPattern>, String> {
     text.split('|')
