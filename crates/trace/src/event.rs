@@ -64,6 +64,32 @@ pub struct SpanInfo {
     pub degraded: Vec<String>,
     /// What a replay needs.
     pub replay: Option<ReplayContext>,
+    /// It is no command but a call of this tool.
+    pub tool: Option<ToolUse>,
+    /// The agent's client that it comes from.
+    pub client: Option<ClientUse>,
+}
+
+/// A call of a tool that is no command.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ToolUse {
+    /// Whose tool, and which.
+    pub name: String,
+    /// What it does, in the words of effect rules.
+    pub effects: Vec<String>,
+}
+
+/// What the client of an agent calls things.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientUse {
+    /// Which client.
+    pub name: String,
+    /// Its conversation.
+    pub session: Option<String>,
+    /// Its call of a tool.
+    pub call: Option<String>,
+    /// Its sub-agent.
+    pub agent: Option<String>,
 }
 
 impl SpanInfo {
@@ -89,6 +115,8 @@ impl SpanInfo {
             place: None,
             degraded: Vec::new(),
             replay: None,
+            tool: None,
+            client: None,
         }
     }
 }
@@ -268,6 +296,15 @@ pub struct WorldEvent {
     pub fs_diff: Option<FsDiff>,
 }
 
+/// Something that happened in the conversation of an agent.
+#[derive(Debug, Clone, Default)]
+pub struct AgentEvent {
+    /// What: `session_start`, `session_end`, `prompt`, `turn_end`, `subagent_start`, `subagent_end`, …
+    pub action: String,
+    /// More about it.
+    pub detail: Option<String>,
+}
+
 /// One line of the trace, ready to be written.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
@@ -287,6 +324,7 @@ enum Body<'a> {
     PolicyReload(&'a PolicyReload),
     RateLimit(&'a RateLimit),
     World(&'a WorldEvent),
+    Agent(&'a AgentEvent),
 }
 
 impl<'a> Event<'a> {
@@ -343,6 +381,11 @@ impl<'a> Event<'a> {
         Self::new(span, Body::World(event))
     }
 
+    /// Something happened in the conversation of an agent.
+    pub fn agent_event(span: &'a SpanInfo, event: &'a AgentEvent) -> Self {
+        Self::new(span, Body::Agent(event))
+    }
+
     /// The same event at another time than now.
     pub fn at(mut self, at: SystemTime) -> Self {
         self.at = at;
@@ -360,6 +403,7 @@ impl<'a> Event<'a> {
             Body::PolicyReload(_) => "policy_reload",
             Body::RateLimit(_) => "rate_limit",
             Body::World(_) => "world_event",
+            Body::Agent(_) => "agent_event",
         }
     }
 
@@ -422,6 +466,10 @@ impl<'a> Event<'a> {
                 out.json.key("total").int(limit.total);
             }
             Body::World(event) => out.world(event),
+            Body::Agent(event) => {
+                out.json.key("action").string(&event.action);
+                out.text("detail", event.detail.as_deref());
+            }
         }
         out.finish(self.replay(), key)
     }
@@ -477,6 +525,30 @@ impl Encoder<'_> {
         if !span.degraded.is_empty() {
             json.key("degraded").string_array(&span.degraded);
         }
+        if let Some(tool) = &span.tool {
+            self.tool(tool);
+        }
+        if let Some(client) = &span.client {
+            self.client(client);
+        }
+    }
+
+    fn tool(&mut self, tool: &ToolUse) {
+        self.text("tool", Some(&tool.name));
+        self.json.key("effects").open_array();
+        for effect in &tool.effects {
+            self.bytes(effect.as_bytes());
+        }
+        self.json.close_array();
+    }
+
+    fn client(&mut self, client: &ClientUse) {
+        self.json.key("client").open_object();
+        self.json.key("name").string(&client.name);
+        self.text("session", client.session.as_deref());
+        self.text("call", client.call.as_deref());
+        self.text("agent", client.agent.as_deref());
+        self.json.close_object();
     }
 
     fn command(&mut self, span: &SpanInfo, limit: Option<usize>) {

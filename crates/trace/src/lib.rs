@@ -23,8 +23,8 @@ pub use digest::sha256_hex;
 pub use env::Environment;
 pub use error::Error;
 pub use event::{
-    Answer, Approval, Completion, Event, MAX_LINE, Output, PolicyReload, RateLimit, ReplayContext,
-    SpanInfo, Stdin, Stream, Via, WorldEvent,
+    AgentEvent, Answer, Approval, ClientUse, Completion, Event, MAX_LINE, Output, PolicyReload,
+    RateLimit, ReplayContext, SpanInfo, Stdin, Stream, ToolUse, Via, WorldEvent,
 };
 pub use files::effective_user;
 pub use id::{IdError, PARENT_SPAN_VAR, ParentSpan, SessionId, SpanId, WorldId, unique};

@@ -99,6 +99,10 @@ words! {
         World = "world",
         /// A replay.
         Replay = "replay",
+        /// A hook of an agent's client.
+        Hook = "hook",
+        /// A server of the Model Context Protocol.
+        Mcp = "mcp",
     }
 }
 

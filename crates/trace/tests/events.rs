@@ -19,9 +19,10 @@ use proptest::prelude::*;
 use serde_json::Value;
 use substrate_trace::read::Record;
 use substrate_trace::{
-    Answer, Approval, Authenticity, Completion, Enforced, Environment, Event, FsDiff, Key, Level,
-    MARK, MAX_LINE, Mode, NetAttempt, NetUse, Outcome, Output, PolicyReload, RateLimit, Redactor,
-    ReplayContext, RuleRef, SpanId, SpanInfo, Stdin, Stream, Verdict, Via, WorldEvent, WorldId,
+    AgentEvent, Answer, Approval, Authenticity, ClientUse, Completion, Enforced, Environment,
+    Event, FsDiff, Key, Level, MARK, MAX_LINE, Mode, NetAttempt, NetUse, Outcome, Output,
+    PolicyReload, RateLimit, Redactor, ReplayContext, RuleRef, SpanId, SpanInfo, Stdin, Stream,
+    ToolUse, Verdict, Via, WorldEvent, WorldId,
 };
 
 fn schema() -> Value {
@@ -103,6 +104,16 @@ fn full_span() -> SpanInfo {
     span.place = Some("isolated");
     span.degraded = vec!["limits: no cgroup".into()];
     span.replay = Some(replay());
+    span.tool = Some(ToolUse {
+        name: "claude:Write".into(),
+        effects: vec!["write:/srv/x".into()],
+    });
+    span.client = Some(ClientUse {
+        name: "claude".into(),
+        session: Some("5f1c".into()),
+        call: Some("toolu_1".into()),
+        agent: Some("explore".into()),
+    });
     span
 }
 
@@ -206,6 +217,10 @@ fn every_event_is_valid_and_known_to_the_reader() {
         action: "started".into(),
         ..WorldEvent::default()
     };
+    let prompt = AgentEvent {
+        action: "prompt".into(),
+        detail: Some("do it".into()),
+    };
     for span in [&full, &plain] {
         for event in [
             Event::command_start(span),
@@ -223,6 +238,8 @@ fn every_event_is_valid_and_known_to_the_reader() {
             Event::rate_limit(span, &limit),
             Event::world_event(span, &world),
             Event::world_event(span, &bare_world),
+            Event::agent_event(span, &prompt),
+            Event::agent_event(span, &AgentEvent::default()),
         ] {
             let line = line(event);
             assert_eq!(line.iter().filter(|&&byte| byte == b'\n').count(), 1);
@@ -285,6 +302,11 @@ fn what_is_read_is_what_was_written() {
     let paths: Vec<PathBuf> = span.paths().map(PathBuf::from).collect();
     assert_eq!(paths.len(), 5);
     assert!(span.hosts().all(|host| host == "example.com"));
+
+    assert_eq!(span.tool.as_deref(), Some("claude:Write"));
+    assert_eq!(span.effects, ["write:/srv/x"]);
+    assert_eq!(span.client.name, "claude");
+    assert_eq!(span.client.call.as_deref(), Some("toolu_1"));
 
     let context = record.replay_context().unwrap();
     assert_eq!(context.path, Some("/usr/bin:/bin".into()));

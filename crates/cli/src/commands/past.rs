@@ -83,7 +83,8 @@ pub fn read(reader: &Reader, mut filter: Filter) -> Result<History, Failure> {
         let record = record?;
         let span = &record.span;
         let Some(what) = what(span) else {
-            history.lost += u64::from(span.redacted || span.shortened);
+            let kept = !span.redacted && !span.shortened;
+            history.lost += u64::from(!kept && span.tool.is_none());
             continue;
         };
         let cwd = span.cwd.clone().unwrap_or_default();
@@ -120,7 +121,7 @@ pub fn read(reader: &Reader, mut filter: Filter) -> Result<History, Failure> {
 
 /// What is to be judged. The words are what ran when the line is only their spelling.
 fn what(span: &Span) -> Option<What> {
-    if span.redacted || span.shortened {
+    if span.redacted || span.shortened || span.tool.is_some() {
         return None;
     }
     let line = span.cmd.clone().filter(|line| !line.is_empty())?;

@@ -176,6 +176,29 @@ pub struct Span {
     /// Of a world: more about that.
     #[serde(default)]
     pub detail: Option<String>,
+    /// It is no command but a call of this tool.
+    #[serde(default)]
+    pub tool: Option<String>,
+    /// What the tool does, in the words of effect rules.
+    #[serde(default, deserialize_with = "or_default")]
+    pub effects: Vec<String>,
+    /// The agent's client that it comes from.
+    #[serde(default, deserialize_with = "or_default")]
+    pub client: RecordedClient,
+}
+
+/// What the client of an agent calls things.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct RecordedClient {
+    /// Which client; empty where none was.
+    pub name: String,
+    /// Its conversation.
+    pub session: Option<String>,
+    /// Its call of a tool.
+    pub call: Option<String>,
+    /// Its sub-agent.
+    pub agent: Option<String>,
 }
 
 impl Span {
