@@ -13,6 +13,7 @@ mod broker_setup;
 mod common;
 mod fidelity;
 mod guard;
+mod hooks;
 mod login_shell;
 mod login_support;
 mod network;

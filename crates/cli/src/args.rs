@@ -89,6 +89,13 @@ pub enum Command {
     /// The service: worlds that stay warm between commands, and an API on a unix socket
     #[command(subcommand)]
     Daemon(DaemonCommand),
+    /// Judge what an agent's client is about to do; clients start this, with what they do on standard input
+    Hook {
+        /// The client: claude, codex, gemini, cursor, opencode, copilot
+        client: String,
+        /// The occasion, for clients that do not say it themselves
+        event: Option<String>,
+    },
 }
 
 /// Arguments of `run`.
@@ -638,7 +645,7 @@ pub fn is_subcommand(arguments: &[OsString]) -> bool {
 }
 
 /// Kept apart from clap, because the way to `-c` must not build a parser. A test compares.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "run",
     "policy",
     "trace",
@@ -655,6 +662,7 @@ const NAMES: [&str; 16] = [
     "man",
     "prompt",
     "daemon",
+    "hook",
 ];
 
 /// The help text.

@@ -6,7 +6,7 @@ mod copies;
 mod elsewhere;
 pub mod exit_status;
 pub mod front;
-mod grant;
+pub mod grant;
 pub mod guarded;
 pub mod isolation;
 pub mod limits;

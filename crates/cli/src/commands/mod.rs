@@ -7,6 +7,7 @@ mod daemon;
 mod doctor;
 mod explain;
 mod explore;
+pub mod hook;
 mod init;
 mod kept;
 mod learn;
@@ -53,6 +54,11 @@ pub fn run(arguments: &[OsString], asker: &Asker) -> Ending {
     if arguments.get(1).is_some_and(|name| name == SHIM_EXEC) {
         return shim_exec::run(arguments);
     }
+    if arguments.get(1).is_some_and(|name| name == hook::NAME)
+        && let Some(ending) = hook::run(asker, arguments)
+    {
+        return ending;
+    }
     if let Some(args) = RunArgs::alone(arguments) {
         return run::run(asker, args);
     }
@@ -95,6 +101,9 @@ pub fn run(arguments: &[OsString], asker: &Asker) -> Ending {
         Command::Man => man(),
         Command::Prompt { json } => prompt::run(asker, json),
         Command::Daemon(command) => daemon::run(asker, &command),
+        Command::Hook { client, event } => {
+            return hook::carry_out(asker, &client, event.as_deref());
+        }
     };
     match result {
         Ok(()) => Ending::Exit(0),

@@ -1,0 +1,117 @@
+//! The verdict in a client's own words.
+
+use serde_json::{Map, Value, json};
+
+use super::event::Event;
+use crate::client::Client;
+
+/// What becomes of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// Nothing is in its way; what the client itself asks its user stays as it is.
+    Pass,
+    /// It may not happen, and why.
+    Deny(String),
+    /// A person is to be asked, and why.
+    Ask(String),
+    /// It may happen with these arguments.
+    Rewrite(Map<String, Value>),
+}
+
+impl Client {
+    /// Whether a hook can have the client ask its user.
+    pub fn asks(self) -> bool {
+        matches!(self, Client::Claude | Client::Cursor | Client::Copilot)
+    }
+
+    /// Whether a hook can change the arguments of a call.
+    pub fn rewrites(self) -> bool {
+        matches!(
+            self,
+            Client::Claude | Client::Codex | Client::Gemini | Client::Copilot
+        )
+    }
+}
+
+/// What is written to standard output, if anything.
+pub fn in_words_of(client: Client, event: &Event, verdict: &Verdict) -> Option<Value> {
+    match client {
+        Client::Claude | Client::Codex => claude(event, verdict),
+        Client::Gemini => gemini(event, verdict),
+        Client::Cursor => Some(cursor(verdict)),
+        Client::Opencode => opencode(verdict),
+        // It also sends events in Claude's form, and hears an answer in both.
+        Client::Copilot if event.name.starts_with(char::is_uppercase) => claude(event, verdict),
+        Client::Copilot => copilot(verdict),
+    }
+}
+
+fn claude(event: &Event, verdict: &Verdict) -> Option<Value> {
+    let specific = match verdict {
+        Verdict::Pass => return None,
+        Verdict::Deny(why) => json!({
+            "permissionDecision": "deny", "permissionDecisionReason": why,
+        }),
+        Verdict::Ask(why) => json!({
+            "permissionDecision": "ask", "permissionDecisionReason": why,
+        }),
+        Verdict::Rewrite(input) => json!({
+            "permissionDecision": "allow", "updatedInput": input,
+        }),
+    };
+    let Value::Object(mut specific) = specific else {
+        return None;
+    };
+    specific.insert("hookEventName".to_owned(), json!(event.name));
+    Some(json!({ "hookSpecificOutput": specific }))
+}
+
+fn gemini(event: &Event, verdict: &Verdict) -> Option<Value> {
+    match verdict {
+        Verdict::Pass => None,
+        Verdict::Deny(why) | Verdict::Ask(why) => {
+            Some(json!({ "decision": "deny", "reason": why }))
+        }
+        Verdict::Rewrite(input) => Some(json!({
+            "hookSpecificOutput": { "hookEventName": event.name, "tool_input": input },
+        })),
+    }
+}
+
+/// It waits for an answer to everything.
+fn cursor(verdict: &Verdict) -> Value {
+    let (permission, why) = match verdict {
+        Verdict::Pass => return json!({ "permission": "allow", "continue": true }),
+        Verdict::Deny(why) => ("deny", why.clone()),
+        Verdict::Ask(why) => ("ask", why.clone()),
+        Verdict::Rewrite(_) => ("deny", "it cannot be run as it is".to_owned()),
+    };
+    json!({ "permission": permission, "user_message": why, "agent_message": why })
+}
+
+fn opencode(verdict: &Verdict) -> Option<Value> {
+    match verdict {
+        Verdict::Pass => None,
+        Verdict::Deny(why) | Verdict::Ask(why) => {
+            Some(json!({ "decision": "deny", "reason": why }))
+        }
+        Verdict::Rewrite(_) => {
+            Some(json!({ "decision": "deny", "reason": "it cannot be run as it is" }))
+        }
+    }
+}
+
+fn copilot(verdict: &Verdict) -> Option<Value> {
+    match verdict {
+        Verdict::Pass => None,
+        Verdict::Deny(why) => {
+            Some(json!({ "permissionDecision": "deny", "permissionDecisionReason": why }))
+        }
+        Verdict::Ask(why) => {
+            Some(json!({ "permissionDecision": "ask", "permissionDecisionReason": why }))
+        }
+        Verdict::Rewrite(input) => {
+            Some(json!({ "permissionDecision": "allow", "modifiedArgs": input }))
+        }
+    }
+}
