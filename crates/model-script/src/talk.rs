@@ -1,5 +1,7 @@
 //! What a request says in any format, and which answer of the script it gets.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use serde_json::Value;
 
 use crate::script::{Answer, Call, Conversation, Script, Usage};
@@ -33,6 +35,8 @@ pub struct Asked {
 /// An answer, without its format.
 #[derive(Debug, Clone)]
 pub struct Told {
+    /// Its name; clients take two answers of one name for one.
+    pub id: String,
     /// What is said; may stand beside calls.
     pub text: Option<String>,
     /// Calls with their ids.
@@ -95,6 +99,8 @@ fn steps_done(conversation: &Conversation, turns: &[Turn]) -> usize {
 
 /// What is told at a place.
 pub fn tell(place: Option<&Place<'_>>, asked: &Asked, bytes: usize) -> Told {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let id = format!("scripted_{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let quarter = |bytes: usize| u64::try_from(bytes / 4).unwrap_or(u64::MAX).max(1);
     let Some(Place {
         conversation,
@@ -104,6 +110,7 @@ pub fn tell(place: Option<&Place<'_>>, asked: &Asked, bytes: usize) -> Told {
     else {
         let text = if asked.json { "{}" } else { "done" };
         return Told {
+            id,
             text: Some(text.to_owned()),
             calls: Vec::new(),
             usage: Usage {
@@ -120,6 +127,7 @@ pub fn tell(place: Option<&Place<'_>>, asked: &Asked, bytes: usize) -> Told {
     let written = answer.text.as_ref().map_or(0, String::len)
         + calls.iter().map(|(_, call)| size(call)).sum::<usize>();
     Told {
+        id,
         text: answer.text.clone(),
         calls,
         usage: answer.usage.unwrap_or(Usage {

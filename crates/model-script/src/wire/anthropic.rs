@@ -46,7 +46,7 @@ fn stop(told: &Told) -> &'static str {
 
 pub fn whole(asked: &Asked, told: &Told) -> Value {
     json!({
-        "id": "msg_scripted", "type": "message", "role": "assistant", "model": asked.model,
+        "id": format!("msg_{}", told.id), "type": "message", "role": "assistant", "model": asked.model,
         "content": blocks(told), "stop_reason": stop(told), "stop_sequence": null,
         "usage": { "input_tokens": told.usage.input, "output_tokens": told.usage.output },
     })

@@ -60,7 +60,7 @@ pub fn whole(asked: &Asked, told: &Told) -> Value {
         message["tool_calls"] = calls(told).into();
     }
     json!({
-        "id": "chat_scripted", "object": "chat.completion", "created": 1, "model": asked.model,
+        "id": format!("chat_{}", told.id), "object": "chat.completion", "created": 1, "model": asked.model,
         "choices": [{ "index": 0, "message": message, "finish_reason": finish(told) }],
         "usage": usage(told),
     })
@@ -69,7 +69,7 @@ pub fn whole(asked: &Asked, told: &Told) -> Value {
 pub fn events(asked: &Asked, told: &Told) -> Vec<String> {
     let chunk = |delta: Value, finish: Option<&str>| {
         json!({
-            "id": "chat_scripted", "object": "chat.completion.chunk", "created": 1, "model": asked.model,
+            "id": format!("chat_{}", told.id), "object": "chat.completion.chunk", "created": 1, "model": asked.model,
             "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }],
         })
     };

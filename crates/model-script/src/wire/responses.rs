@@ -42,7 +42,7 @@ pub fn read(body: &Value) -> Asked {
 fn items(told: &Told) -> Vec<Value> {
     let text = told.text.iter().map(|text| {
         json!({
-            "type": "message", "id": "msg_scripted", "role": "assistant", "status": "completed",
+            "type": "message", "id": format!("msg_{}", told.id), "role": "assistant", "status": "completed",
             "content": [{ "type": "output_text", "text": text, "annotations": [] }],
         })
     });
@@ -67,7 +67,7 @@ fn call_item(id: &str, call: &Call) -> Value {
 
 pub fn whole(asked: &Asked, told: &Told) -> Value {
     json!({
-        "id": "resp_scripted", "object": "response", "created_at": 1, "status": "completed",
+        "id": format!("resp_{}", told.id), "object": "response", "created_at": 1, "status": "completed",
         "model": asked.model, "output": items(told),
         "usage": {
             "input_tokens": told.usage.input, "input_tokens_details": { "cached_tokens": 0 },
@@ -79,7 +79,7 @@ pub fn whole(asked: &Asked, told: &Told) -> Value {
 
 pub fn events(asked: &Asked, told: &Told) -> Vec<String> {
     let response = whole(asked, told);
-    let created = json!({ "id": "resp_scripted", "object": "response", "status": "in_progress" });
+    let created = json!({ "id": response["id"], "object": "response", "status": "in_progress" });
     let mut events = vec![typed(
         &json!({ "type": "response.created", "response": created }),
     )];
