@@ -1,6 +1,8 @@
 /* Included before every file of the grammar. It asks the C library what kind a character is, with any
    character that a line may hold: some libraries answer by a table of 384 entries that is read beyond its
-   end, and they disagree about what lies beyond ASCII. A shell knows ASCII only. */
+   end, and they disagree about what lies beyond ASCII. A shell knows ASCII only. Other libraries
+   have files of assembler, which gets the same options and would not know what to do with it. */
+#ifndef __ASSEMBLER__
 #include <ctype.h>
 #include <wctype.h>
 
@@ -22,3 +24,4 @@ static inline int substrate_print(unsigned c) { return c - ' ' < 95; }
 #define iswalpha(c) substrate_alpha((unsigned)(c))
 #define iswalnum(c) substrate_alnum((unsigned)(c))
 #define iswspace(c) substrate_space((unsigned)(c))
+#endif
