@@ -103,21 +103,22 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Problem {
+    /// The whole complaint below this heading: place, line and caret, and what to write instead.
+    pub fn text(&self, heading: &str) -> String {
         let Position {
             source,
             range,
             line,
         } = &self.place;
         let title = format!(
-            "Policy validation error: {}:{line}:{}: {}",
+            "{heading}: {}:{line}:{}: {}",
             source.name,
             self.column(),
             self.message
         );
         if source.text.is_empty() {
-            return f.write_str(&title);
+            return title;
         }
         // A caret under the first line only: the rest of a long mapping says nothing more.
         let text = source.text.as_str();
@@ -133,11 +134,16 @@ impl fmt::Display for Problem {
         let rendered = Renderer::plain().render(report);
         // The renderer's own heading repeats ours; its body has the line and the caret.
         let body = rendered.split_once('\n').map_or("", |(_, body)| body);
-        write!(f, "{title}\n{body}")?;
         match &self.hint {
-            Some(hint) => write!(f, "\n  help: {hint}"),
-            None => Ok(()),
+            Some(hint) => format!("{title}\n{body}\n  help: {hint}"),
+            None => format!("{title}\n{body}"),
         }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text("Policy validation error"))
     }
 }
 
