@@ -6,6 +6,7 @@ use std::sync::Arc;
 use substrate_broker::Broker;
 use substrate_changes::gc::Leftover;
 use substrate_egress::gated;
+use substrate_egress::service::with_services;
 use substrate_executor::front::Kind;
 use substrate_executor::session::Session;
 use substrate_executor::worlds::{Oversight, Worlds};
@@ -28,6 +29,7 @@ impl Worlds for ThisMachine {
         }
         if let Some(wire) = oversight.network {
             let networks = gated::networks(wire.on_event, wire.spent, wire.following);
+            let networks = with_services(networks, wire.services);
             backend = backend.with_network(networks);
         }
         Box::new(backend)

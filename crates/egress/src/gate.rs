@@ -44,6 +44,8 @@ fn sort(fds: NetFds, publish: &[u16]) -> Result<Sockets, GateError> {
             Role::Diag => diag = Some(fd),
             Role::Log => log = Some(fd),
             Role::Dialer => dialers.push(fd),
+            // Whoever serves it has taken it already.
+            Role::Service(_) => {}
         }
     }
     let mut published = Vec::new();

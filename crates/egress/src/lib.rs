@@ -23,6 +23,7 @@ pub mod record;
 mod resolver;
 pub mod rules;
 mod serve_dns;
+pub mod service;
 mod services;
 mod slab;
 pub mod special;

@@ -26,6 +26,7 @@ use crate::approval;
 use crate::exit_status::{DENIED, FAILED, NOT_FOUND};
 use crate::front::{Choice, GivenStdio, GivenStreams, Kind, Streams};
 use crate::guarded::StartJudge;
+use crate::hosting::Hosting;
 use crate::isolation::Isolation;
 use crate::limits::tell_limits;
 use crate::line::Line;
@@ -57,6 +58,8 @@ pub struct Contained<'a> {
     pub isolation: Option<&'a Isolation>,
     /// Further descriptors that it gets, with their numbers.
     pub descriptors: &'a [(i32, BorrowedFd<'a>)],
+    /// What its world has besides, where it is an agent.
+    pub hosting: Option<&'a Hosting>,
 }
 
 /// Runs it to its end, records it, and settles what an isolated world held back.
@@ -89,7 +92,7 @@ pub fn run(
         oversight.judge = Some(judge);
     }
     if !job.isolation.is_some_and(|isolation| isolation.no_net) {
-        match teller.wire_of_command(session, job.spec, job.cwd) {
+        match teller.wire_of_command(session, job.spec, job.cwd, job.hosting) {
             Ok(wire) => oversight.network = Some(wire),
             Err(why) => {
                 session.front.say(Kind::Failed, &why);

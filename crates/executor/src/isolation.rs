@@ -38,7 +38,7 @@ impl Isolation {
 }
 
 /// A pattern that fits this path and what is below it, whatever characters it has.
-fn literal(path: &Path) -> PathPattern {
+pub(crate) fn literal(path: &Path) -> PathPattern {
     let mut glob = Vec::new();
     for byte in path.as_os_str().as_bytes() {
         if matches!(byte, b'*' | b'?' | b'[' | b'\\') {

@@ -17,6 +17,7 @@ use substrate_trace::{
 };
 
 use crate::front::{Front, Kind};
+use crate::hosting::Hosting;
 use crate::session::Session;
 use crate::worlds::Wire;
 
@@ -84,6 +85,7 @@ impl Teller {
             on_event: self.listener(),
             spent: spent(session, spec)?,
             following: None,
+            services: Vec::new(),
         })
     }
 
@@ -93,21 +95,28 @@ impl Teller {
         session: &Session,
         spec: &WorldSpec,
         cwd: &Path,
+        hosting: Option<&Hosting>,
     ) -> Result<Wire, String> {
+        let services = hosting.map_or_else(Vec::new, |hosting| hosting.services.clone());
+        let hosting = hosting.cloned();
         let (broker, cwd) = (session.broker.clone(), cwd.to_owned());
         let following: Following = Box::new(move |world| {
             let (mut changes, world) = (broker.changes(), world.clone());
-            let (broker, cwd) = (broker.clone(), cwd.clone());
+            let (broker, cwd, hosting) = (broker.clone(), cwd.clone(), hosting.clone());
             Box::new(move || {
                 changes().then(|| {
                     let facts = Machine::new(&cwd, &cwd, broker.home(), OsStr::new(""));
-                    let now = broker.world_spec(&facts);
+                    let mut now = broker.world_spec(&facts);
+                    if let Some(hosting) = &hosting {
+                        hosting.dress(&mut now);
+                    }
                     world.clone().narrowed(&now).net
                 })
             })
         });
         Ok(Wire {
             following: Some(following),
+            services,
             ..self.wire(session, spec)?
         })
     }

@@ -162,6 +162,7 @@ pub fn carry_out(
         isolated,
         isolation,
         descriptors: &[],
+        hosting: None,
     };
     contained::run(session, &contained, span, before)
 }
@@ -243,15 +244,15 @@ pub fn record_builtins(session: &Session, evaluation: &Evaluation, line: &SpanIn
 }
 
 /// The program that is started for a job.
-struct Target {
-    path: CString,
-    argv: Vec<CString>,
+pub(crate) struct Target {
+    pub path: CString,
+    pub argv: Vec<CString>,
     shown: String,
     /// It is the shell that we chose, and not a program that the job names.
     own_shell: bool,
 }
 
-type Refusal = (i32, String);
+pub(crate) type Refusal = (i32, String);
 
 /// Longest script that is judged.
 const LONGEST_SCRIPT: u64 = 64 << 20;
@@ -477,7 +478,7 @@ fn kernel_knows(path: &Path) -> bool {
     }
 }
 
-fn program(
+pub(crate) fn program(
     evaluation: &Evaluation,
     argv: &[OsString],
     search_path: &OsStr,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use substrate_broker::Broker;
 use substrate_changes::gc::Leftover;
 use substrate_egress::gated::{Following, OnEvent};
+use substrate_egress::service::Service;
 use substrate_policy::budget::Cells;
 use substrate_starts::ExecJudge;
 use substrate_world::backend::WorldBackend;
@@ -56,4 +57,6 @@ pub struct Wire {
     pub spent: Cells,
     /// Finds terms that got stricter while a command runs.
     pub following: Option<Following>,
+    /// Ports of the world's own loopback that are served from outside.
+    pub services: Vec<Service>,
 }

@@ -96,6 +96,8 @@ pub enum Role {
     Log,
     /// An unconnected socket with which a port of the world can be dialled.
     Dialer,
+    /// Connections to this port of the world's own loopback, which are served from outside.
+    Service(u16),
 }
 
 /// What a message begins with that tells of a failed step.

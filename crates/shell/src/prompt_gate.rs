@@ -531,6 +531,7 @@ fn isolated(
         isolated: true,
         isolation: None,
         descriptors: &[(PROGRAM, program.as_fd())],
+        hosting: None,
     };
     contained::run(session, &job, span, before).status()
 }

@@ -296,13 +296,39 @@ pub struct WorldEvent {
     pub fs_diff: Option<FsDiff>,
 }
 
-/// Something that happened in the conversation of an agent.
+/// Something that an agent did, or that happened to it.
 #[derive(Debug, Clone, Default)]
 pub struct AgentEvent {
-    /// What: `session_start`, `session_end`, `prompt`, `turn_end`, `subagent_start`, `subagent_end`, …
+    /// What: `started`, `answered`, `refused`, `would_refuse`, `broke`, `unreachable`, `ended`; in its conversation
+    /// `session_start`, `session_end`, `prompt`, `turn_end`, `subagent_start`, `subagent_end`, …
     pub action: String,
     /// More about it.
     pub detail: Option<String>,
+    /// The program that it is: the name of its descriptor.
+    pub provider: Option<String>,
+    /// The model that answered.
+    pub model: Option<String>,
+    /// What that cost, or all of it at the end.
+    pub tokens: Option<Tokens>,
+}
+
+/// Tokens, counted so that none is in two of these, except that `reasoning` is part of `output`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "read", derive(serde::Serialize, serde::Deserialize))]
+pub struct Tokens {
+    /// Read anew.
+    pub input: u64,
+    /// Read and put into a cache.
+    pub cache_write: u64,
+    /// Read from a cache.
+    pub cache_read: u64,
+    /// Written.
+    pub output: u64,
+    /// Of the written ones, those that were thought.
+    pub reasoning: u64,
+    /// What was charged without being counted: answers that broke off.
+    #[cfg_attr(feature = "read", serde(default))]
+    pub charged: u64,
 }
 
 /// One line of the trace, ready to be written.
@@ -381,7 +407,7 @@ impl<'a> Event<'a> {
         Self::new(span, Body::World(event))
     }
 
-    /// Something happened in the conversation of an agent.
+    /// An agent did something, or something happened to it.
     pub fn agent_event(span: &'a SpanInfo, event: &'a AgentEvent) -> Self {
         Self::new(span, Body::Agent(event))
     }
@@ -466,10 +492,7 @@ impl<'a> Event<'a> {
                 out.json.key("total").int(limit.total);
             }
             Body::World(event) => out.world(event),
-            Body::Agent(event) => {
-                out.json.key("action").string(&event.action);
-                out.text("detail", event.detail.as_deref());
-            }
+            Body::Agent(event) => out.agent(event),
         }
         out.finish(self.replay(), key)
     }
@@ -679,6 +702,28 @@ impl Encoder<'_> {
         }
         if event.fs_diff.is_some() {
             self.fs_diff(event.fs_diff.as_ref());
+        }
+    }
+
+    fn agent(&mut self, event: &AgentEvent) {
+        self.json.key("action").string(&event.action);
+        self.text("detail", event.detail.as_deref());
+        self.text("provider", event.provider.as_deref());
+        self.text("model", event.model.as_deref());
+        if let Some(tokens) = &event.tokens {
+            let json = &mut self.json;
+            json.key("tokens").open_object();
+            for (key, count) in [
+                ("input", tokens.input),
+                ("cache_write", tokens.cache_write),
+                ("cache_read", tokens.cache_read),
+                ("output", tokens.output),
+                ("reasoning", tokens.reasoning),
+                ("charged", tokens.charged),
+            ] {
+                json.key(key).int(count);
+            }
+            json.close_object();
         }
     }
 

@@ -22,7 +22,7 @@ use substrate_trace::{
     AgentEvent, Answer, Approval, Authenticity, ClientUse, Completion, Enforced, Environment,
     Event, FsDiff, Key, Level, MARK, MAX_LINE, Mode, NetAttempt, NetUse, Outcome, Output,
     PolicyReload, RateLimit, Redactor, ReplayContext, RuleRef, SpanId, SpanInfo, Stdin, Stream,
-    ToolUse, Verdict, Via, WorldEvent, WorldId,
+    Tokens, ToolUse, Verdict, Via, WorldEvent, WorldId,
 };
 
 fn schema() -> Value {
@@ -213,6 +213,21 @@ fn every_event_is_valid_and_known_to_the_reader() {
         enforced: done.enforced.clone(),
         fs_diff: done.fs_diff.clone(),
     };
+    let agent = AgentEvent {
+        action: "answered".into(),
+        provider: Some("mock".into()),
+        model: Some("m-1".into()),
+        tokens: Some(Tokens {
+            input: 3,
+            output: 4,
+            ..Tokens::default()
+        }),
+        ..AgentEvent::default()
+    };
+    let bare_agent = AgentEvent {
+        action: "started".into(),
+        ..AgentEvent::default()
+    };
     let bare_world = WorldEvent {
         action: "started".into(),
         ..WorldEvent::default()
@@ -220,6 +235,7 @@ fn every_event_is_valid_and_known_to_the_reader() {
     let prompt = AgentEvent {
         action: "prompt".into(),
         detail: Some("do it".into()),
+        ..AgentEvent::default()
     };
     for span in [&full, &plain] {
         for event in [
@@ -240,6 +256,8 @@ fn every_event_is_valid_and_known_to_the_reader() {
             Event::world_event(span, &bare_world),
             Event::agent_event(span, &prompt),
             Event::agent_event(span, &AgentEvent::default()),
+            Event::agent_event(span, &agent),
+            Event::agent_event(span, &bare_agent),
         ] {
             let line = line(event);
             assert_eq!(line.iter().filter(|&&byte| byte == b'\n').count(), 1);
@@ -247,6 +265,9 @@ fn every_event_is_valid_and_known_to_the_reader() {
             let record = Record::parse(&line).unwrap();
             assert_eq!(record.span.event_type, event.kind());
             assert_eq!(record.span.span_id, span.span_id.to_string());
+            let counted = record.span.tokens.is_some();
+            assert_eq!(counted, record.span.model.as_deref() == Some("m-1"));
+            assert!(!counted || record.span.tokens == agent.tokens);
         }
     }
 }
@@ -352,10 +373,16 @@ fn secrets_reach_no_part_of_the_line() {
         detail: Some(format!("PASSWORD={secret}")),
         ..WorldEvent::default()
     };
+    let agent = AgentEvent {
+        action: "refused".into(),
+        detail: Some(format!("PASSWORD={secret}")),
+        ..AgentEvent::default()
+    };
     for event in [
         Event::command_complete(&span, &done),
         Event::approval(&span, &approval),
         Event::world_event(&span, &world),
+        Event::agent_event(&span, &agent),
     ] {
         let line = String::from_utf8(line(event)).unwrap();
         assert!(!line.contains(secret), "{line}");

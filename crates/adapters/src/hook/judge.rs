@@ -77,6 +77,7 @@ impl<'a> Hook<'a> {
         let told = AgentEvent {
             action: action.to_owned(),
             detail,
+            ..AgentEvent::default()
         };
         let span = self.span(&self.directory());
         self.write(&substrate_trace::Event::agent_event(&span, &told));

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use serde::Deserialize;
 use serde::de::Deserializer;
 
-use crate::{Enforced, FsDiff, NetAttempt, NetUse, RuleRef};
+use crate::{Enforced, FsDiff, NetAttempt, NetUse, RuleRef, Tokens};
 use substrate_text::time::parse;
 use substrate_text::wire::{self, Bytes};
 
@@ -176,6 +176,15 @@ pub struct Span {
     /// Of a world: more about that.
     #[serde(default)]
     pub detail: Option<String>,
+    /// Of an agent: the program that it is.
+    #[serde(default)]
+    pub provider: Option<String>,
+    /// Of an agent: the model that answered.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Of an agent: what that cost.
+    #[serde(default)]
+    pub tokens: Option<Tokens>,
     /// It is no command but a call of this tool.
     #[serde(default)]
     pub tool: Option<String>,

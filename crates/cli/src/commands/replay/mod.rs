@@ -287,6 +287,7 @@ impl Replays<'_> {
             on_event: Arc::new(|_| ()),
             spent,
             following: None,
+            services: Vec::new(),
         };
         Ok(ThisMachine.backend(Oversight {
             judge: Some(Arc::new(judge)),

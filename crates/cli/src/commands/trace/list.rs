@@ -168,10 +168,14 @@ fn event(look: &Look, span: &Span) -> String {
             let action = span.action.as_deref().unwrap_or("");
             (format!("world: {action}"), Tint::Calm)
         }
+        "agent_event" => {
+            let action = span.action.as_deref().unwrap_or("");
+            (format!("agent: {action}"), Tint::Calm)
+        }
         other => (other.to_owned(), Tint::Dim),
     };
     let what = clean(OsStr::new(&what));
-    let more = [&span.detail, &span.error, &span.limit];
+    let more = [&span.detail, &span.error, &span.limit, &span.model];
     let more = more.into_iter().flatten().next().map(String::as_str);
     let mut text = look::command(span);
     if let Some(more) = more {

@@ -137,7 +137,7 @@ impl Page<'_> {
                 }
                 "policy_violation" => span.reason.as_deref(),
                 "approval" => span.pattern.as_deref(),
-                "world_event" => span.detail.as_deref(),
+                "world_event" | "agent_event" => span.detail.as_deref(),
                 "rate_limit" => span.limit.as_deref(),
                 _ => continue,
             };
