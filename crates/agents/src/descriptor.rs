@@ -102,6 +102,8 @@ pub struct Model {
     pub base_url: Option<String>,
     /// The variables that may hold the key, and how it is sent.
     pub keys: Vec<Key>,
+    /// The variable in which the client finds a key that means nothing; else the first of `keys`.
+    pub inside: Option<String>,
     /// What passes the gate.
     pub allow: Vec<Route>,
     /// Words for the client; `{base_url}` is the gate.

@@ -85,6 +85,7 @@ const MODEL_KEYS: &[&str] = &[
     "base",
     "base_url",
     "keys",
+    "inside",
     "allow",
     "arguments",
     "env",
@@ -472,6 +473,11 @@ impl Reader {
             base: base.unwrap_or_default(),
             base_url,
             keys: self.model_keys(node.get("keys")),
+            inside: node.get("inside").map(|name| {
+                let text = self.text(name, "inside");
+                self.variable(name, &text);
+                text
+            }),
             allow: self.routes(node.get("allow")),
             arguments: self.words(node.get("arguments").cloned(), &["{base_url}"]),
             env: self.env(node.get("env"), &["{base_url}"]),

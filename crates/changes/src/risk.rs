@@ -497,6 +497,18 @@ pub(crate) fn runs_later(path: &Path, change: &Change, contents: &dyn Contents) 
     reasons
 }
 
+/// Why a file that is on the host already, where it was just created or changed, can run later.
+pub fn of_host_file(path: &Path, created: bool) -> Option<RunsLater> {
+    let dir = std::fs::File::open(path.parent()?).ok()?;
+    let found = Entry::look(&dir, path.file_name()?).ok()??;
+    let program = found.kind == NodeKind::File && found.mode & 0o111 != 0;
+    let otherwise = match created {
+        true => RunsLater::NewExecutable,
+        false => RunsLater::ChangedExecutable,
+    };
+    by_path(path, &found).or_else(|| program.then_some(otherwise))
+}
+
 fn by_path(path: &Path, new: &Entry) -> Option<RunsLater> {
     let name = path.file_name()?;
     if let Some(reason) = inside_git(path, new) {

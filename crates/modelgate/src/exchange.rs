@@ -12,7 +12,7 @@ use crate::body::Body;
 use crate::config::{Event, GateConfig};
 use crate::dial::{Dialer, Line};
 use crate::head::{self, Bad, Framing, Request};
-use crate::ledger::Reservation;
+use crate::ledger::{Limit, RanOut, Reservation};
 use crate::refusal::{self, Why};
 use crate::request::{self, Asked, LONGEST_BODY};
 use crate::tools;
@@ -196,11 +196,7 @@ impl Exchange<'_> {
                         used: out.used,
                         limit: out.limit,
                     });
-                    let text = format!(
-                        "the token budget of this agent is used up: {} of {} tokens are spent or \
-                         reserved, and this request may take {}; nothing was sent",
-                        out.used, out.limit, out.wanted
-                    );
+                    let text = ran_out(&out);
                     let mut stop = Stop::new(Why::Budget, text).after_body();
                     stop.told = true;
                     return self.refuse(&name, stop, head.keep);
@@ -461,6 +457,20 @@ impl Ticket<'_> {
         if let Some(reserved) = self.reserved.take() {
             reserved.release();
         }
+    }
+}
+
+fn ran_out(out: &RanOut) -> String {
+    match out.what {
+        Limit::Tokens => format!(
+            "the token budget of this agent is used up: {} of {} tokens are spent or reserved, and \
+             this request may take {}; nothing was sent",
+            out.used, out.limit, out.wanted
+        ),
+        Limit::Turns => format!(
+            "this agent has taken all of its {} turns; nothing was sent",
+            out.limit
+        ),
     }
 }
 

@@ -13,6 +13,7 @@ const MOST_MODELS: usize = 64;
 #[derive(Debug, Default)]
 pub struct Ledger {
     limit: Option<u64>,
+    turns: Option<u64>,
     book: Mutex<Book>,
 }
 
@@ -21,7 +22,7 @@ struct Book {
     spent: Spent,
     reserved: u64,
     open: u64,
-    ran_out: bool,
+    ran_out: Option<Limit>,
 }
 
 /// What was spent.
@@ -49,9 +50,20 @@ impl Spent {
     }
 }
 
-/// The tokens did not suffice.
+/// What is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// Tokens.
+    Tokens,
+    /// Requests that cost tokens.
+    Turns,
+}
+
+/// The tokens or turns did not suffice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RanOut {
+    /// Which of them.
+    pub what: Limit,
     /// Spent and reserved before this request.
     pub used: u64,
     /// What it may cost at most.
@@ -73,8 +85,15 @@ impl Ledger {
     pub fn new(limit: Option<u64>) -> Ledger {
         Ledger {
             limit,
+            turns: None,
             book: Mutex::default(),
         }
+    }
+
+    /// The same with so many turns at most.
+    pub fn with_turns(mut self, turns: Option<u64>) -> Ledger {
+        self.turns = turns;
+        self
     }
 
     /// How many tokens there are in all.
@@ -87,8 +106,8 @@ impl Ledger {
         self.book().spent.clone()
     }
 
-    /// Whether a request did not leave because of the limit.
-    pub fn ran_out(&self) -> bool {
+    /// Because of which limit a request did not leave.
+    pub fn ran_out(&self) -> Option<Limit> {
         self.book().ran_out
     }
 
@@ -101,15 +120,23 @@ impl Ledger {
     pub fn reserve(&self, tokens: u64) -> Result<Reservation<'_>, RanOut> {
         let mut book = self.book();
         let used = book.spent.total().saturating_add(book.reserved);
-        if let Some(limit) = self.limit
-            && used.saturating_add(tokens) > limit
-        {
-            book.ran_out = true;
-            return Err(RanOut {
-                used,
-                wanted: tokens,
-                limit,
-            });
+        let turns = book.spent.requests;
+        let limits = [
+            (Limit::Turns, turns, 1, self.turns),
+            (Limit::Tokens, used, tokens, self.limit),
+        ];
+        for (what, used, wanted, limit) in limits {
+            if let Some(limit) = limit
+                && used.saturating_add(wanted) > limit
+            {
+                book.ran_out.get_or_insert(what);
+                return Err(RanOut {
+                    what,
+                    used,
+                    wanted,
+                    limit,
+                });
+            }
         }
         book.reserved = book.reserved.saturating_add(tokens);
         book.spent.requests += 1;
@@ -187,16 +214,27 @@ mod tests {
         assert_eq!(
             ledger.reserve(60).unwrap_err(),
             RanOut {
+                what: Limit::Tokens,
                 used: 60,
                 wanted: 60,
                 limit: 100
             }
         );
         first.settle("m", &usage(10));
-        assert!(ledger.ran_out());
+        assert_eq!(ledger.ran_out(), Some(Limit::Tokens));
         ledger.reserve(90).unwrap().release();
         assert_eq!(ledger.spent().total(), 10);
         assert!(ledger.reserve(91).is_err());
+    }
+
+    #[test]
+    fn turns_are_counted_too() {
+        let ledger = Ledger::new(None).with_turns(Some(2));
+        for _ in 0..2 {
+            ledger.reserve(1_000_000).unwrap().release();
+        }
+        assert_eq!(ledger.reserve(1).unwrap_err().what, Limit::Turns);
+        assert_eq!(ledger.ran_out(), Some(Limit::Turns));
     }
 
     #[test]

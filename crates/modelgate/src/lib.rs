@@ -24,7 +24,7 @@ mod wire;
 
 pub use config::{Credential, Event, GateConfig, Judge, OnEvent, Reach, Roots};
 pub use gate::Gate;
-pub use ledger::{Ledger, Spent};
+pub use ledger::{Ledger, Limit, RanOut, Spent};
 pub use paths::{Route, RouteError};
 pub use sse::SseReader;
 pub use tools::reaches;

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use substrate_modelgate::{Event, Roots, Url, Wire};
+use substrate_modelgate::{Event, Limit, Roots, Url, Wire};
 use support::{Do, KEY, Upstream, answers, post, rig, rig_with, say};
 
 const MESSAGES: &[&str] = &["POST /v1/messages", "GET /v1/models"];
@@ -177,7 +177,7 @@ fn a_budget_that_is_used_up_is_said_before_anything_leaves() {
         "{answer}"
     );
     assert_eq!(upstream.requests().len(), 1);
-    assert!(rig.ledger.ran_out());
+    assert_eq!(rig.ledger.ran_out(), Some(Limit::Tokens));
     assert!(rig.events().contains(&Event::RanOut {
         used: 12,
         limit: 130

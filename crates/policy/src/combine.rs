@@ -53,6 +53,7 @@ impl Limits {
             memory: smaller(self.memory, other.memory),
             pids: smaller(self.pids, other.pids),
             seconds: smaller(self.seconds, other.seconds),
+            tokens: smaller(self.tokens, other.tokens),
         }
     }
 }

@@ -606,7 +606,8 @@ coded_struct!(Limits {
     cpu_milli,
     memory,
     pids,
-    seconds
+    seconds,
+    tokens
 });
 coded_struct!(TraceSettings {
     files,

@@ -165,6 +165,9 @@ pub struct Limits {
     pub pids: Option<u32>,
     /// Seconds that one command may take.
     pub seconds: Option<u32>,
+    /// Tokens that an agent in it may have models read and write.
+    #[cfg_attr(feature = "load", serde(default))]
+    pub tokens: Option<u64>,
 }
 
 impl Limits {

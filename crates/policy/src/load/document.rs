@@ -156,11 +156,13 @@ impl Reader<'_> {
             tools: self.tools(root.get("tools")),
         };
         let budget = net.and_then(|net| net.get("egress_budget"));
+        let mut world = self.world(root.get("world"));
+        world.limits.tokens = integer(root.get("guards"), "tokens");
         let details = Details {
             name: text(root.get("name")),
             files: Vec::new(),
             sha256: String::new(),
-            world: self.world(root.get("world")),
+            world,
             resolve: self.resolve(net),
             bytes_per_sec: integer(budget, "bytes_per_sec"),
             total_bytes: integer(budget, "total_bytes"),
@@ -852,6 +854,7 @@ fn limits(limits: Option<&Node>) -> Limits {
         memory: text("memory").and_then(bytes),
         pids: integer(limits, "pids").and_then(|pids| pids.try_into().ok()),
         seconds: text("time").and_then(seconds),
+        tokens: None,
     }
 }
 
