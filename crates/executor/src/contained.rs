@@ -100,7 +100,7 @@ pub fn run(
             }
         }
     }
-    if !job.isolated && session.borrows() {
+    if !job.isolated && job.hosting.is_none() && session.borrows() {
         oversight.borrowing = Some(Borrowing {
             broker: session.broker.clone(),
             front: Arc::clone(&session.front),

@@ -178,12 +178,14 @@ impl Limits {
             memory,
             pids,
             seconds,
+            tokens,
         } = self;
         [
             cpu_milli.map(|cpu| format!("cpu {}.{:03}", cpu / 1000, cpu % 1000)),
             memory.map(|memory| format!("memory {memory}")),
             pids.map(|pids| format!("pids {pids}")),
             seconds.map(|seconds| format!("time {seconds} s")),
+            tokens.map(|tokens| format!("tokens {tokens}")),
         ]
         .into_iter()
         .flatten()

@@ -290,7 +290,7 @@ impl Kept {
         };
         let teller = Teller::new(&session);
         let wire = teller
-            .wire_of_command(&session, &terms.spec, &line.cwd)
+            .wire_of_command(&session, &terms.spec, &line.cwd, None)
             .map_err(WorldError::Network)?;
         let judge = Arc::new(StartJudge::of(&session, false));
         judge.begin(line.clone());
