@@ -114,7 +114,10 @@ fn unreachable(home: &Path) -> impl FnOnce(io::Error) -> Failure {
 fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset
+        io::ErrorKind::NotFound
+            | io::ErrorKind::NotConnected
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
     )
 }
 
@@ -123,7 +126,11 @@ fn reach<T>(home: &Path, connect: &dyn Fn() -> io::Result<T>) -> io::Result<T> {
         Err(error) if is_absent(&error) => {}
         other => return other,
     }
-    launch(home, Some(IDLE))?;
+    // Connecting is what has a manager of services start ours.
+    let managed = Place::open(home).and_then(|place| place.connect());
+    if managed.is_err_and(|error| error.kind() != io::ErrorKind::NotConnected) {
+        launch(home, Some(IDLE))?;
+    }
     let end = Instant::now() + STARTING;
     loop {
         match connect() {

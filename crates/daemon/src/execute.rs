@@ -41,6 +41,9 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 /// Running time is taken from a budget in pieces of so many milliseconds.
 const SLICE: u64 = 500;
 
+/// Who acts where no agent does.
+pub(crate) const HUMAN: &str = "human";
+
 /// A request that makes sense.
 pub(crate) struct Prepared {
     pub agent: String,
@@ -62,6 +65,10 @@ pub(crate) fn agent_of(agent: Option<&str>) -> Result<String, Problem> {
         None | Some("") => Err(bad("agent_id is required for API calls")),
         Some(name) if !accounts::is_name(name) => Err(bad(
             "agent_id: 1 to 64 letters, digits and ._@:+- are a name, and it begins with no dot",
+        )),
+        // Worlds of a person serve his own lines only.
+        Some(HUMAN) => Err(bad(
+            "agent_id: `human` is who types at a prompt; an agent has another name",
         )),
         Some(name) => Ok(name.to_owned()),
     }

@@ -134,11 +134,14 @@ impl Front for ApiFront {
 
     fn ask(&self, inquiry: &dyn Inquiry) -> io::Result<Given> {
         let question = self.question(inquiry);
-        self.attempt.set(State::Asking(question.id.clone()));
-        let wanted = || self.attempt.is_wanted();
-        let proposed = inquiry.proposed().to_vec();
+        let id = question.id.clone();
         let queue = &self.service.queue;
-        let given = queue.ask(question, proposed, self.patience, &wanted);
+        let Some(put) = queue.put(question, inquiry.proposed().to_vec()) else {
+            return Ok(Given::denied());
+        };
+        // Whoever hears of the question finds it.
+        self.attempt.set(State::Asking(id));
+        let given = queue.wait(put, self.patience, &|| self.attempt.is_wanted());
         self.attempt.set(State::Running);
         Ok(given)
     }

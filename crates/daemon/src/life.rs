@@ -72,10 +72,13 @@ pub fn run(setup: Setup) -> Result<(), NoService> {
     let lock = Lock::take(&place.path(""), &setup.version).map_err(cannot("take its lock"))?;
     let lock = lock.ok_or_else(|| NoService::Running(home.clone()))?;
     let given = ListenFd::from_env().take_unix_listener(0);
-    let api = match given.map_err(cannot("take the socket that it was given"))? {
-        Some(listener) => listener,
-        None => place.listen().map_err(cannot("listen for the API"))?,
+    let given = given.map_err(cannot("take the socket that it was given"))?;
+    let own_socket = given.is_none();
+    let api = match given {
+        Some(listener) => unix_sockets::take_over(listener.as_fd()).map(|()| listener),
+        None => place.listen(),
     };
+    let api = api.map_err(cannot("listen for the API"))?;
     let borrowers = place
         .listen_for_borrowers()
         .map_err(cannot("listen for borrowers"))?;
@@ -97,7 +100,9 @@ pub fn run(setup: Setup) -> Result<(), NoService> {
     let served = http::serve(&service, api, ready::ready);
     ready::stopping();
     // What was taken down here must not be taken for the service's by the next client.
-    place.forget(API);
+    if own_socket {
+        place.forget(API);
+    }
     place.forget(WORLDS);
     links
         .iter()

@@ -27,6 +27,13 @@ struct Question {
     answer: mpsc::Sender<Choice>,
 }
 
+/// A question that was put.
+pub(crate) struct Put {
+    id: String,
+    since: Instant,
+    answered: mpsc::Receiver<Choice>,
+}
+
 /// What becomes of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotAnswered {
@@ -45,38 +52,38 @@ impl Queue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a question and waits for its answer, for this long, as long as somebody wants it.
-    pub fn ask(
-        &self,
-        about: Waiting,
-        proposed: Vec<Approved>,
-        patience: Duration,
-        wanted: &dyn Fn() -> bool,
-    ) -> Given {
+    /// Puts a question; nothing when there are too many.
+    pub fn put(&self, about: Waiting, proposed: Vec<Approved>) -> Option<Put> {
         let (answer, answered) = mpsc::channel();
-        let id = about.id.clone();
-        let since = Instant::now();
-        {
-            let mut all = self.lock();
-            if all.len() >= MOST {
-                return Given::denied();
-            }
-            let question = Question {
-                about,
-                proposed,
-                since,
-                answer,
-            };
-            all.insert(id.clone(), question);
+        let (id, since) = (about.id.clone(), Instant::now());
+        let mut all = self.lock();
+        if all.len() >= MOST {
+            return None;
         }
+        let question = Question {
+            about,
+            proposed,
+            since,
+            answer,
+        };
+        all.insert(id.clone(), question);
+        Some(Put {
+            id,
+            since,
+            answered,
+        })
+    }
+
+    /// Waits for its answer, for this long, as long as somebody wants it.
+    pub fn wait(&self, put: Put, patience: Duration, wanted: &dyn Fn() -> bool) -> Given {
         let choice = loop {
-            match answered.recv_timeout(GLANCE) {
+            match put.answered.recv_timeout(GLANCE) {
                 Ok(choice) => break Some(choice),
-                Err(RecvTimeoutError::Timeout) if since.elapsed() < patience && wanted() => {}
+                Err(RecvTimeoutError::Timeout) if put.since.elapsed() < patience && wanted() => {}
                 Err(_) => break None,
             }
         };
-        let question = self.lock().remove(&id);
+        let question = self.lock().remove(&put.id);
         let proposed = question.map(|question| question.proposed);
         given(choice, proposed.unwrap_or_default())
     }
@@ -153,10 +160,8 @@ mod tests {
         let queue = Queue::default();
         let long = Duration::from_secs(60);
         std::thread::scope(|scope| {
-            let asking = scope.spawn(|| queue.ask(about("q", true), Vec::new(), long, &|| true));
-            while queue.len() == 0 {
-                std::thread::yield_now();
-            }
+            let put = queue.put(about("q", true), Vec::new()).unwrap();
+            let asking = scope.spawn(|| queue.wait(put, long, &|| true));
             let refused = queue.answer("q", Choice::Always, By::Client);
             assert_eq!(refused, Err(NotAnswered::OnlyAPerson));
             assert_eq!(
@@ -173,10 +178,11 @@ mod tests {
     fn a_question_ends_with_its_time_and_with_whoever_wanted_it() {
         let queue = Queue::default();
         let short = Duration::from_millis(1);
-        let nobody = queue.ask(about("q", true), Vec::new(), short, &|| true);
+        let put = |id| queue.put(about(id, true), Vec::new()).unwrap();
+        let nobody = queue.wait(put("q"), short, &|| true);
         assert_eq!(nobody.answer, Answer::Nobody);
         let long = Duration::from_secs(60);
-        let gone = queue.ask(about("q", false), Vec::new(), long, &|| false);
+        let gone = queue.wait(put("q"), long, &|| false);
         assert_eq!((gone.answer, queue.len()), (Answer::Nobody, 0));
     }
 }

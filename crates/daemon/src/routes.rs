@@ -90,6 +90,7 @@ pub(crate) fn router(service: &Arc<Service>) -> Router {
         .route("/v1/results/{id}", get(result))
         .fallback(|| async { Refusal(nothing_here()) })
         .method_not_allowed_fallback(|| async { Refusal(other_method()) })
+        .layer(middleware::from_fn(of_the_living))
         .layer(middleware::from_fn(in_words))
         .layer(DefaultBodyLimit::disable())
         .with_state(Arc::clone(service))
@@ -103,6 +104,16 @@ fn nothing_here() -> Problem {
 fn other_method() -> Problem {
     Problem::new(Code::MethodNotAllowed, "not by this method")
         .hint("GET /v1/openapi.json tells which; /v1/stream is a WebSocket, which begins with GET")
+}
+
+/// Whoever holds a connection that another process made is not known: with its end it gets nothing more.
+async fn of_the_living(
+    Extension(caller): Who,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    who::admit(&caller)?;
+    Ok(next.run(request).await)
 }
 
 /// Errors of the layers below have the shape of all others.
@@ -534,7 +545,8 @@ async fn results(Shared(service): App, Extension(caller): Who) -> Answers<Value>
     let home = service.home.path.clone();
     let listed = blocking(move || Held::list(&home)).await?;
     let listed = listed.map_err(|error| Problem::new(Code::Failed, error.to_string()))?;
-    let results: Vec<Value> = listed.iter().map(|held| json(held.meta())).collect();
+    let waiting = listed.iter().filter(|held| !held.is_running());
+    let results: Vec<Value> = waiting.map(|held| json(held.meta())).collect();
     Ok(Json(json!({ "v": VERSION, "results": results })))
 }
 

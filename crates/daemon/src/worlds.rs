@@ -55,7 +55,10 @@ pub(crate) fn warm(
 ) -> Result<World, Problem> {
     execute::same_version(request.v)?;
     who::outside(&caller, "no world is kept for whoever a session encloses")?;
-    let agent = execute::agent_of(request.agent_id.as_deref().or(Some("human")))?;
+    let agent = match request.agent_id.as_deref() {
+        None => execute::HUMAN.to_owned(),
+        named => execute::agent_of(named)?,
+    };
     let profile = execute::profile_of(request.profile.as_deref())?;
     let cwd = execute::directory(service, request.cwd.as_ref())?;
     let options = execute::options(service, caller, profile.as_deref(), cwd.clone());

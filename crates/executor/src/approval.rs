@@ -129,11 +129,16 @@ fn put(
     let pattern = given.patterns();
     record(session, span, given.answer, pattern, false);
     let preview = inquiry.preview.take();
-    if given.answer == Answer::Refused {
+    let why = match given.answer {
+        Answer::Once | Answer::Session | Answer::Always => None,
+        Answer::Refused => Some("User denied approval"),
+        Answer::Nobody => Some("nobody answered in time"),
+    };
+    if let Some(why) = why {
         if let Some(preview) = preview {
             preview.discard();
         }
-        return Err("User denied approval".to_owned());
+        return Err(why.to_owned());
     }
     remember(session, question, &given);
     Ok(preview)

@@ -82,7 +82,10 @@ pub fn run(
             return Ending::Exit(FAILED);
         }
     };
-    let mut answer = || approval::answer(session, &questions);
+    let mut answer = || {
+        approval::answer(session, &questions);
+        true
+    };
     let mut beside = Beside {
         fd: questions.bell(),
         call: &mut answer,

@@ -68,6 +68,21 @@ fn child_signals() -> io::Result<OwnedFd> {
     }
 }
 
+/// The first number above those that the descriptors of a command get.
+fn above(request: &Request) -> RawFd {
+    let highest = request.fd_numbers().max().unwrap_or(0);
+    highest.max(libc::STDERR_FILENO) + 1
+}
+
+/// A copy of a descriptor out of the way of those numbers: far above them, or just above where a small limit
+/// leaves no more room.
+fn park(fd: BorrowedFd<'_>, above: RawFd) -> rustix::io::Result<OwnedFd> {
+    match fcntl_dupfd_cloexec(fd, PARKED.max(above)) {
+        Err(Errno::INVAL) => fcntl_dupfd_cloexec(fd, above),
+        other => other,
+    }
+}
+
 /// Whether nobody but us is left in our process namespace. Nobody but us could start somebody then.
 fn alone() -> bool {
     // SAFETY: plain system call without pointers; signal 0 is never delivered.
@@ -208,9 +223,7 @@ impl Keeper<'_> {
         if request.is_judged() {
             let starter = received.fds[STARTER].take();
             let starter = starter.ok_or((Stage::Receive, Errno::BADF.into()))?;
-            // Out of the way of the descriptors that the command gets.
-            let highest = request.fd_numbers().max().unwrap_or(0);
-            let starter = fcntl_dupfd_cloexec(&starter, PARKED.max(highest + 1))
+            let starter = park(starter.as_fd(), above(&request))
                 .map_err(|error| (Stage::Descriptors, error.into()))?;
             request.use_starter(starter);
         } else if is_bare_script(request.program()) {
@@ -359,7 +372,7 @@ impl Becoming<'_> {
         let mut parked = [const { None }; control::MAX_FDS];
         let sources = self.fds.iter().skip(STARTER).flatten();
         for (place, source) in parked.iter_mut().zip(sources) {
-            *place = Some(fcntl_dupfd_cloexec(source, PARKED)?);
+            *place = Some(park(source.as_fd(), above(self.request))?);
         }
         for (source, number) in parked.iter().flatten().zip(self.request.fd_numbers()) {
             put(source.as_fd(), number)?;

@@ -206,12 +206,15 @@ pub fn run(
             let _ = send(command, signal);
         }
         if ready.contains(&News::Beside)
-            && let Some(beside) = beside.as_mut()
+            && let Some(other) = beside.as_mut()
         {
             let since = Instant::now();
-            match outside.as_mut() {
-                Some(outside) => outside.give_way(tap, beside.call),
-                None => (beside.call)(),
+            let more = match outside.as_mut() {
+                Some(outside) => outside.give_way(tap, other.call),
+                None => (other.call)(),
+            };
+            if !more {
+                beside = None;
             }
             clock.stand_still(since);
             continue;
@@ -368,7 +371,7 @@ impl Outside<'_> {
     }
 
     /// Lets somebody else have our terminal as it was before, and the command its own again.
-    fn give_way(&mut self, tap: &mut dyn FnMut(&[u8]), call: &mut dyn FnMut()) {
+    fn give_way(&mut self, tap: &mut dyn FnMut(&[u8]), call: &mut dyn FnMut() -> bool) -> bool {
         // What led to this is shown first, but nobody can put the question off by printing.
         for _ in 0..SHOWN_FIRST {
             if self.show(tap) != Shown::Some {
@@ -379,12 +382,13 @@ impl Outside<'_> {
         if let Some(keys) = self.keys.as_mut() {
             keys.give_back();
         }
-        call();
+        let more = call();
         if let Some(keys) = self.keys.as_mut() {
             keys.take();
         }
         let _ = poll::write_all(self.screen, &self.display.again());
         display::repaint(&self.master);
+        more
     }
 
     fn read_keys(&mut self) {

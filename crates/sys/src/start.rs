@@ -8,6 +8,7 @@ use rustix::process::{getpid, getppid, ioctl_tiocsctty, setsid};
 use rustix::stdio::stdin;
 
 use crate::marker::{self, Mark};
+use crate::mask::Mask;
 
 /// Has a command begin in a session of its own and with the mark of one of Substrate's. Where its standard
 /// input is a terminal of its own, that controls it.
@@ -29,6 +30,7 @@ pub fn apart(command: &mut Command, terminal: bool) {
 pub fn as_nobodys_child(command: &mut Command) {
     let prepare = || -> io::Result<()> {
         setsid()?;
+        Mask::NONE.set();
         for signal in [
             libc::SIGHUP,
             libc::SIGINT,

@@ -101,6 +101,12 @@ pub fn accept(listening: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     })?)
 }
 
+/// Listens at a socket that somebody else has bound, perhaps listened at too: who connects from now on finds
+/// us there, where he asks the kernel.
+pub fn take_over(listening: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(net::listen(listening, BACKLOG)?)
+}
+
 /// Has whoever waits for connections at such a socket stop: accepting is an invalid argument from now on.
 pub fn shut(listening: BorrowedFd<'_>) {
     // One that is shut already is as it should be.

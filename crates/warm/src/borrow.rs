@@ -244,14 +244,17 @@ impl Conversation<'_> {
         }
     }
 
-    /// Takes one message while the command runs.
-    fn attend(&self) {
+    /// Takes one message while the command runs; says whether more can come.
+    fn attend(&self) -> bool {
         match self.channel.receive() {
-            Ok(Some((message, _))) => self.heed(message),
+            Ok(Some((message, _))) => {
+                self.heed(message);
+                true
+            }
             // Its world goes with it, and the command's end says so.
             Ok(None) | Err(_) => {
                 self.lost.replace(true);
-                std::thread::sleep(Duration::from_millis(5));
+                false
             }
         }
     }

@@ -92,10 +92,23 @@ impl Place {
     }
 }
 
+/// Whether this is a manager of services, which starts ours when somebody connects.
+fn is_manager(pid: u32) -> bool {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim().starts_with("systemd")
+}
+
 /// Whoever listens must be this very program, run by this user: what is sent to him is what a person types.
 fn is_the_service(socket: impl AsFd) -> io::Result<()> {
     let refused = |what: &str| io::Error::new(io::ErrorKind::PermissionDenied, what.to_owned());
     let peer = Caller::peer(socket)?;
+    if is_manager(peer.pid()) {
+        // It holds the socket until the service, which this connection starts, has taken it over.
+        return Err(io::Error::new(
+            io::ErrorKind::NotConnected,
+            "the service is being started",
+        ));
+    }
     if peer.uid() != identity::effective_user_id() {
         return Err(refused("another user listens at the service's socket"));
     }

@@ -89,12 +89,12 @@ pub trait WorldBackend: Send + Sync {
 }
 
 /// Something else to attend to while a command runs: when `fd` can be read, `call` is made with our
-/// terminal as it was before.
+/// terminal as it was before. It says whether to go on with that.
 pub struct Beside<'a> {
     /// What is waited for.
     pub fd: BorrowedFd<'a>,
     /// What is done then.
-    pub call: &'a mut dyn FnMut(),
+    pub call: &'a mut dyn FnMut() -> bool,
 }
 
 /// A command that was started in a session's world and that nobody waits for yet.

@@ -765,9 +765,11 @@ impl Engine {
                 continue;
             }
             if is_ready(4)
-                && let Some(aside) = aside.as_mut()
+                && let Some(other) = aside.as_mut()
             {
-                self.give_way(console, aside.call);
+                if !self.give_way(console, other.call) {
+                    aside = None;
+                }
                 continue;
             }
             if is_ready(5) && !self.pass_input(console) {
@@ -791,13 +793,13 @@ impl Engine {
 
     /// Lets somebody else have the person's terminal as it was before the line, and gives the
     /// programs theirs again.
-    fn give_way(&mut self, console: &Console, call: &mut dyn FnMut()) {
+    fn give_way(&mut self, console: &Console, call: &mut dyn FnMut() -> bool) -> bool {
         let since = Instant::now();
         // What led to this is shown first.
         self.pass_output(console);
         let _ = process_group::write_all(console.terminal(), &self.display.plain());
         console.restore();
-        call();
+        let more = call();
         if let Some(pty) = &self.launched.pty {
             console.pass_through();
             let _ = process_group::write_all(console.terminal(), &self.display.again());
@@ -807,6 +809,7 @@ impl Engine {
         if let Some(next) = &mut self.overdue.next {
             *next += since.elapsed();
         }
+        more
     }
 
     /// Ends what runs too long: interrupted as by the key, so that a loop ends with its program;

@@ -281,7 +281,10 @@ fn start_engine(
 /// Lets the engine do something; meanwhile program starts that need a person's word are put to him.
 fn attended<T>(gate: &RefCell<&mut dyn Gate>, act: impl FnOnce(Option<&mut Aside<'_>>) -> T) -> T {
     let bell = gate.borrow_mut().listen(true);
-    let mut attend = || gate.borrow_mut().attend();
+    let mut attend = || {
+        gate.borrow_mut().attend();
+        true
+    };
     let mut aside = bell.as_ref().map(|bell| Aside {
         fd: bell.as_fd(),
         call: &mut attend,
