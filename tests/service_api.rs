@@ -734,3 +734,22 @@ fn schemathesis(place: &Place) {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}");
 }
+
+#[test]
+fn the_clients_of_the_documentation_work() {
+    let place = Place::new(DIRECT);
+    place.start();
+    let page = include_str!("../docs/api.md");
+    for (language, program) in [("python", "python3"), ("sh", "sh")] {
+        let from = page.find(&format!("<!-- run by the tests -->\n```{language}\n")).unwrap();
+        let code = page[from..].split_once(&format!("```{language}\n")).unwrap().1;
+        let code = code.split_once("\n```").unwrap().0;
+        let mut command = Command::new(program);
+        place.sandbox.prepare(&mut command);
+        let file = place.sandbox.project().join("client");
+        std::fs::write(&file, code).unwrap();
+        let output = command.arg(&file).arg(place.socket()).output().unwrap();
+        assert_eq!(output.stdout, b"hello\n", "{language}: {output:?}");
+        assert_eq!(output.status.code(), Some(3), "{language}");
+    }
+}
