@@ -6,6 +6,7 @@
     reason = "a test may stop"
 )]
 
+mod agent_setup;
 mod architecture;
 mod bad_input;
 mod broker_people;

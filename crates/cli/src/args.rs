@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::service_args::DaemonCommand;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::agent_args::AgentCommand;
 use crate::replay_args::ReplayArgs;
 use crate::trace_args::{FilterArgs, TraceArgs};
 
@@ -89,6 +90,9 @@ pub enum Command {
     /// The service: worlds that stay warm between commands, and an API on a unix socket
     #[command(subcommand)]
     Daemon(DaemonCommand),
+    /// Set up the clients of agents
+    #[command(subcommand)]
+    Agent(AgentCommand),
     /// Judge what an agent's client is about to do; clients start this, with what they do on standard input
     Hook {
         /// The client: claude, codex, gemini, cursor, opencode, copilot
@@ -662,6 +666,7 @@ const NAMES: [&str; 17] = [
     "man",
     "prompt",
     "daemon",
+    "agent",
     "hook",
 ];
 

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 
 use crate::asker::Asker;
 
+mod agent_args;
 mod args;
 mod ask;
 mod asker;
@@ -30,7 +31,9 @@ substrate_runtime::main!(run);
 
 #[cfg_attr(test, expect(dead_code, reason = "tests have a `main` of their own"))]
 fn run(arguments: Vec<OsString>) -> ! {
-    let ending = if args::is_subcommand(&arguments) {
+    let ending = if commands::door::is_one(&arguments) {
+        commands::door::run(&arguments)
+    } else if args::is_subcommand(&arguments) {
         commands::run(&arguments, &Asker::own())
     } else {
         shell_mode::run(&arguments)

@@ -31,7 +31,11 @@ use crate::worlds::{begin, begin_once};
 
 /// Runs in shell mode.
 pub fn run(arguments: &[OsString]) -> Ending {
-    let env = environment::raw();
+    run_in(arguments, environment::raw())
+}
+
+/// The same in this environment instead of ours.
+pub fn run_in(arguments: &[OsString], env: Vec<CString>) -> Ending {
     let notices = Notices::new(&env);
     let parsed = match shell_args::parse(arguments) {
         Ok(parsed) => parsed,

@@ -41,10 +41,10 @@ pub use analyse::{Context, Limits, analyse_argv};
 pub use args::{Args, Operand, OptionUse};
 pub use effect::{Action, Effect, Object, Source};
 pub use environment::harmless_assignment;
-pub use line::{Assignment, Cwd, Invocation, Line, Redirect, RedirectKind, Stage};
+pub use line::{Assignment, Called, Cwd, Invocation, Line, Redirect, RedirectKind, Stage};
 pub use model::{Models, Tool};
 pub use names::{is_builtin, is_keyword};
 #[cfg(feature = "parse")]
 pub use shell_text::{Extent, analyse, first_command};
-pub use tool_call::{Called, ToolCall};
+pub use tool_call::ToolCall;
 pub use word::{Piece, Word};

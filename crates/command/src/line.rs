@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use crate::args::Args;
 use crate::effect::Effect;
-use crate::tool_call::Called;
 use crate::word::Word;
 
 /// A line of shell text, taken apart.
@@ -30,6 +29,15 @@ impl Line {
     pub fn complete(&self) -> bool {
         self.unclear.is_none()
     }
+}
+
+/// The tool that a line stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Called {
+    /// Its name.
+    pub name: String,
+    /// Whether its effects are all there are.
+    pub known: bool,
 }
 
 /// One simple command: what a program start or a builtin call would get.

@@ -1,7 +1,7 @@
 //! Calls of tools that are no commands: what agents do by their own means, and by those of MCP servers.
 
 use crate::effect::{Action, Effect, Object, Source};
-use crate::line::{Invocation, Line};
+use crate::line::{Called, Invocation, Line};
 use crate::model::RESOURCES;
 use crate::sniff;
 use crate::word::Word;
@@ -14,15 +14,6 @@ pub struct ToolCall {
     /// What it does.
     pub effects: Vec<Effect>,
     /// Whether the effects are all there are; nobody knows what a tool without a manifest does.
-    pub known: bool,
-}
-
-/// The tool that a line stands for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Called {
-    /// Its name.
-    pub name: String,
-    /// Whether its effects are all there are.
     pub known: bool,
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use substrate_broker::Home;
 use substrate_sys::bounded::{self, Links};
 use substrate_sys::flags::{O_CLOEXEC, O_NOFOLLOW};
-use substrate_trace::{SessionId, SpanId, sha256_hex};
+use substrate_trace::{ParentSpan, SessionId, SpanId, sha256_hex};
 
 use crate::client::Client;
 
@@ -44,13 +44,11 @@ pub struct Judged {
 impl Conversation {
     /// The conversation that a client calls so; one of which nothing is known begins.
     pub fn open(home: &Home, client: Client, session: &str) -> io::Result<Self> {
-        let name = sha256_hex([client.name(), "\n", session].concat().as_bytes());
-        let directory = home.path.join(DIRECTORY);
-        let path = directory.join(name.get(..32).unwrap_or(&name));
+        let path = place(home, client, session);
         if let Some(session) = first_line(&path) {
             return Ok(Self { path, session });
         }
-        home.ensure(&directory)?;
+        home.ensure(&home.path.join(DIRECTORY))?;
         begin(&path)?;
         let session = first_line(&path).ok_or(io::ErrorKind::InvalidData)?;
         Ok(Self { path, session })
@@ -81,6 +79,22 @@ impl Conversation {
             ours.then_some(Judged { span, at })
         })
     }
+}
+
+/// The newest call that was judged in a conversation, as what runs below it is told.
+pub fn newest_call(home: &Home, client: Client, session: &str) -> Option<ParentSpan> {
+    let path = place(home, client, session);
+    let session = first_line(&path)?;
+    let text = tail(&bounded::open(&path, Links::Refuse).ok()?).ok()?;
+    let newest = text.lines().next_back()?.split(' ').nth(1)?;
+    let span = newest.parse().ok()?;
+    Some(ParentSpan { session, span })
+}
+
+fn place(home: &Home, client: Client, session: &str) -> PathBuf {
+    let name = sha256_hex([client.name(), "\n", session].concat().as_bytes());
+    let directory = home.path.join(DIRECTORY);
+    directory.join(name.get(..32).unwrap_or(&name))
 }
 
 /// A name of ours for the client's name of a call, which may be anything.
@@ -156,6 +170,9 @@ mod tests {
         first.note("toolu_1", SpanId::new()).unwrap();
         first.note("toolu_1", span).unwrap();
         first.note("a\nb c", SpanId::new()).unwrap();
+        let newest = newest_call(&home, Client::Claude, "s").unwrap();
+        assert_eq!(newest.session, first.session);
+        assert!(newest_call(&home, Client::Claude, "t").is_none());
         let again = Conversation::open(&home, Client::Claude, "s").unwrap();
         assert_eq!(again.session, first.session);
         assert_eq!(again.find("toolu_1").unwrap().span, span);

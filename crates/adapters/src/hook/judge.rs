@@ -23,7 +23,7 @@ use substrate_trace::{
 use super::answer::Verdict;
 use super::conversation::{self, Conversation};
 use super::event::{Call, Deed, Event, Happening};
-use super::{HookError, Surroundings};
+use super::{CANARY, HookError, Surroundings};
 use crate::client::Client;
 
 /// Judges and records.
@@ -278,11 +278,22 @@ impl<'a> Hook<'a> {
     }
 
     fn record(&self, event: &substrate_trace::Event<'_>) -> Result<(), String> {
+        if self.is_canary() {
+            return Ok(());
+        }
         let policy = self.broker.last_policy();
         let redactor = Redactor::new(&policy.settings().redact);
         Writer::open_with(&self.broker.home().path, Retention::default(), redactor)
             .and_then(|writer| writer.write(event))
             .map_err(|error| error.to_string())
+    }
+
+    fn is_canary(&self) -> bool {
+        let name = match &self.event.happening {
+            Happening::Before(call) => call.name.split_once(':'),
+            _ => None,
+        };
+        name == Some((self.client.name(), CANARY))
     }
 
     fn directory(&self) -> PathBuf {
@@ -328,10 +339,7 @@ impl<'a> Hook<'a> {
             ours.is_some() && real(Path::new(path)) == ours
         };
         match self.client {
-            Client::Claude => variable(SHELL_PREFIX).is_some_and(|prefix| {
-                let program = prefix.as_bytes().split(|byte| *byte == b' ').next();
-                is_us(OsStr::from_bytes(program.unwrap_or_default()))
-            }),
+            Client::Claude => variable(SHELL_PREFIX).is_some_and(|prefix| is_us(&prefix)),
             Client::Opencode => variable("SHELL").is_some_and(|shell| is_us(&shell)),
             _ => false,
         }

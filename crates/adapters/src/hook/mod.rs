@@ -25,12 +25,17 @@ use serde_json::Value;
 use substrate_broker::Broker;
 
 pub use answer::Verdict;
+pub use conversation::newest_call;
 pub use event::{Call, Deed, Event, Happening};
 
 use crate::client::Client;
 
 /// Longer than anything that a client tells; a file that is written stands in it whole.
 pub const LONGEST: usize = 64 << 20;
+
+/// A tool that no client has, by which `doctor` tries a hook. Calls of it are judged like any other, and leave
+/// no trace.
+pub const CANARY: &str = "SubstrateCanary";
 
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]

@@ -11,6 +11,7 @@ use substrate_executor::shell_path::shell_path;
 use substrate_linux::{netprobe, probe, trial};
 use substrate_trace::Level;
 
+use crate::commands::agent_doctor::{self, Found};
 use crate::commands::shim;
 use crate::failure::Failure;
 use crate::out;
@@ -115,6 +116,14 @@ fn checks(asker: &Asker) -> Result<Vec<Check>, Failure> {
             }
             if let Some((state, found)) = package_clients(asker, &broker) {
                 add("package clients", state, found);
+            }
+            for found in agent_doctor::checks(home) {
+                let (state, found) = match found {
+                    Found::Good(found) => (State::Good, found),
+                    Found::Limited(found) => (State::Limited, found),
+                    Found::Bad(found) => (State::Bad, found),
+                };
+                add("agent client", state, found);
             }
             match project::find(&cwd, &cwd, &home.user) {
                 Some(project) => add("project", State::Good, project.display().to_string()),

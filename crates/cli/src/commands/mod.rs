@@ -1,10 +1,13 @@
 //! The subcommands.
 
+mod agent_doctor;
+mod agent_setup;
 mod allowed;
 mod approvals;
 mod complete;
 mod daemon;
 mod doctor;
+pub mod door;
 mod explain;
 mod explore;
 pub mod hook;
@@ -101,6 +104,7 @@ pub fn run(arguments: &[OsString], asker: &Asker) -> Ending {
         Command::Man => man(),
         Command::Prompt { json } => prompt::run(asker, json),
         Command::Daemon(command) => daemon::run(asker, &command),
+        Command::Agent(command) => agent_setup::run(asker, &command),
         Command::Hook { client, event } => {
             return hook::carry_out(asker, &client, event.as_deref());
         }

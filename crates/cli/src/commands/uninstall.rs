@@ -13,7 +13,7 @@ use substrate_sys::bounded::{self, Links};
 use crate::args::UninstallArgs;
 use crate::ask;
 use crate::asker::{Asker, Needs};
-use crate::commands::{init, login_shell};
+use crate::commands::{agent_setup, init, login_shell};
 use crate::failure::Failure;
 use crate::out;
 
@@ -52,6 +52,7 @@ pub fn run(asker: &Asker, args: &UninstallArgs) -> Result<(), Failure> {
     if let Some(undo) = &shell {
         text.push_str(&undo.text());
     }
+    text.push_str(&agent_setup::undo_all(&home, true)?);
     for path in &files {
         text.push_str(&format!("remove {}\n", path.display()));
     }
@@ -66,6 +67,8 @@ pub fn run(asker: &Asker, args: &UninstallArgs) -> Result<(), Failure> {
         return Err(Failure::Refused("nothing was removed".to_owned()));
     }
     let kept = settle_worlds(&home, args, &waiting)?;
+    // While the records are still there.
+    out::print(&agent_setup::undo_all(&home, false)?)?;
     for path in &files {
         if kept && home.path == *path {
             continue;
@@ -201,6 +204,7 @@ fn files(home: &Home, purge: bool) -> Vec<PathBuf> {
             .collect();
     }
     let mut all = vec![home.shims(), home.cache(), home.clients(), home.active()];
+    all.extend(["doors", "conversations"].map(|name| home.path.join(name)));
     all.extend(init::generated(home));
     for name in ["approvals", "trust"] {
         for kind in ["json", "lock"] {
