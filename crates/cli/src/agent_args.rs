@@ -2,11 +2,16 @@
 
 use clap::Subcommand;
 
+use crate::agent_run_args::AgentRunCommand;
+
 /// Subcommands of `agent`.
 #[derive(Debug, Subcommand)]
 pub enum AgentCommand {
     /// Have an agent's client ask Substrate before it does something, by its own settings
     Setup(SetupArgs),
+    /// Agents at work.
+    #[command(flatten)]
+    Run(AgentRunCommand),
 }
 
 /// Arguments of `agent setup`.

@@ -64,6 +64,9 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Run AI agents in worlds, and tell which are known
+    #[command(subcommand)]
+    Agent(AgentCommand),
     /// Set Substrate up
     Init(InitArgs),
     /// Remove what was set up

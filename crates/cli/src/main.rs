@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use crate::asker::Asker;
 
 mod agent_args;
+mod agent_run_args;
 mod args;
 mod ask;
 mod asker;

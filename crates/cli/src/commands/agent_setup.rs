@@ -8,15 +8,14 @@ use substrate_adapters::setup::{self, Change, Plan, Program, Record, Scope, Setu
 use substrate_broker::{Home, project};
 use substrate_text::visible;
 
-use crate::agent_args::{AgentCommand, SetupArgs};
+use crate::agent_args::SetupArgs;
 use crate::ask;
 use crate::asker::{Asker, Needs};
 use crate::failure::Failure;
 use crate::out;
 
-/// Carries out a subcommand of `agent`.
-pub fn run(asker: &Asker, command: &AgentCommand) -> Result<(), Failure> {
-    let AgentCommand::Setup(args) = command;
+/// Carries out `agent setup`.
+pub fn run(asker: &Asker, args: &SetupArgs) -> Result<(), Failure> {
     let Some(client) = &args.client else {
         return list(asker);
     };

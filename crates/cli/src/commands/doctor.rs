@@ -5,12 +5,14 @@ use crate::clients;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use substrate_agents::Shelf;
 use substrate_broker::choice::FLOOR;
 use substrate_broker::{Broker, Caller, person, project};
 use substrate_executor::shell_path::shell_path;
 use substrate_linux::{netprobe, probe, trial};
 use substrate_trace::Level;
 
+use crate::commands::agent::providers;
 use crate::commands::agent_doctor::{self, Found};
 use crate::commands::shim;
 use crate::failure::Failure;
@@ -184,6 +186,9 @@ fn checks(asker: &Asker) -> Result<Vec<Check>, Failure> {
         State::Good,
         "judges every line before it runs; cooperative, like the shims".to_owned(),
     );
+    for (state, found) in agents(asker) {
+        add("agent", state, found);
+    }
     Ok(checks)
 }
 
@@ -247,4 +252,55 @@ fn worlds(asker: &Asker) -> (State, String) {
         first.found
     );
     (State::Limited, text)
+}
+
+/// The agent programs that are here, and descriptors that are wrong.
+fn agents(asker: &Asker) -> Vec<(State, String)> {
+    let Ok(home) = asker.home() else {
+        return Vec::new();
+    };
+    let shelf = Shelf::with_own(&home.path);
+    let broken = shelf
+        .broken
+        .iter()
+        .map(|broken| (State::Limited, broken.to_string()));
+    let mut lines: Vec<(State, String)> = broken.collect();
+    for provider in providers::known(asker, &shelf, &home.user) {
+        let Some(program) = provider
+            .program
+            .as_ref()
+            .filter(|_| provider.descriptor.name != "mock")
+        else {
+            continue;
+        };
+        // What a session encloses has no program of its choice started for it.
+        let version = asker
+            .free()
+            .then(|| providers::version(&provider))
+            .flatten();
+        let state = match provider.key {
+            providers::Key::Outside(_) | providers::Key::NotNeeded => State::Good,
+            providers::Key::Inside | providers::Key::Missing(_) => State::Limited,
+        };
+        let home = provider
+            .descriptor
+            .home
+            .iter()
+            .map(|entry| format!("~/{}", entry.path.display()));
+        let home: Vec<String> = home.collect();
+        let let_in = match home.is_empty() {
+            true => String::new(),
+            false => format!("; gets {}", home.join(", ")),
+        };
+        let name = &provider.descriptor.name;
+        let told = version
+            .map(|version| format!(" ({version})"))
+            .unwrap_or_default();
+        let key = provider.key.sentence();
+        lines.push((
+            state,
+            format!("{name}: {}{told}; {key}{let_in}", program.display()),
+        ));
+    }
+    lines
 }

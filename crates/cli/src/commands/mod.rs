@@ -1,5 +1,6 @@
 //! The subcommands.
 
+mod agent;
 mod agent_doctor;
 mod agent_setup;
 mod allowed;
@@ -97,6 +98,10 @@ pub fn run(arguments: &[OsString], asker: &Asker) -> Ending {
         Command::Profile(command) => profile::run(asker, &command),
         Command::Approvals(command) => approvals::run(asker, &command),
         Command::Allowed { json } => allowed::run(asker, json),
+        Command::Agent(command) => match agent::run(asker, command, arguments) {
+            Ok(ending) => return ending,
+            Err(failure) => Err(failure),
+        },
         Command::Init(args) => init::run(asker, &args),
         Command::Uninstall(args) => uninstall::run(asker, &args),
         Command::Doctor { json } => doctor::run(asker, json),

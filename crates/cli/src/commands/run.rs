@@ -78,7 +78,7 @@ fn enter(here: &Path, dir: &Path, env: &mut Vec<CString>) -> Result<PathBuf, Fai
     working_directory(env).map_err(|error| BrokerError::Cwd(error).into())
 }
 
-fn set_variables(settings: &[OsString], env: &mut Vec<CString>) -> Result<(), Failure> {
+pub(super) fn set_variables(settings: &[OsString], env: &mut Vec<CString>) -> Result<(), Failure> {
     for setting in settings {
         let bytes = setting.as_bytes();
         let at = bytes.iter().position(|byte| *byte == b'=');

@@ -1,0 +1,36 @@
+//! `substrate agent`: agents in worlds.
+
+mod gate;
+mod mock;
+mod plan;
+pub mod providers;
+mod report;
+mod run;
+mod screen;
+mod watch;
+
+use std::ffi::OsString;
+
+use substrate_runtime::supervise::Ending;
+
+use crate::agent_args::AgentCommand;
+use crate::agent_run_args::AgentRunCommand;
+use crate::asker::Asker;
+use crate::commands::agent_setup;
+use crate::failure::Failure;
+
+/// Carries out a subcommand. `arguments` are the words as they were typed.
+pub fn run(
+    asker: &Asker,
+    command: AgentCommand,
+    arguments: &[OsString],
+) -> Result<Ending, Failure> {
+    match command {
+        AgentCommand::Setup(args) => agent_setup::run(asker, &args).map(|()| Ending::Exit(0)),
+        AgentCommand::Run(AgentRunCommand::Run(args)) => run::run(asker, &args, arguments),
+        AgentCommand::Run(AgentRunCommand::Providers { json }) => {
+            providers::run(asker, json).map(|()| Ending::Exit(0))
+        }
+        AgentCommand::Run(AgentRunCommand::Mock { goal, script }) => mock::run(goal, script),
+    }
+}
