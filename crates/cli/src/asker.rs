@@ -114,6 +114,11 @@ impl Asker {
         self.typed.is_some() || self.caller.enclosure().is_none()
     }
 
+    /// Whether he typed the line at a prompt of ours.
+    pub fn is_at_a_prompt(&self) -> bool {
+        self.typed.is_some()
+    }
+
     /// Variables of the shell that he typed at, for programs that are started on his behalf.
     pub fn shell_variables(&self) -> Vec<(OsString, OsString)> {
         let typed = self.typed.as_ref();

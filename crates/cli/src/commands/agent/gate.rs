@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 use substrate_egress::Proxies;
 use substrate_egress::rules::{Rules, Target};
 use substrate_egress::service::Service;
-use substrate_modelgate::{Event as Passed, Gate, GateConfig, Judge, Ledger, Reach, Roots, Usage};
+use substrate_modelgate::{
+    Credential, Event as Passed, Gate, GateConfig, Judge, Ledger, Reach, Roots, Usage,
+};
 use substrate_policy::terms::{HostPattern, Mode, WorldSpec};
 use substrate_trace::{
     AgentEvent, Event, RateLimit, Redactor, Retention, SpanInfo, Tokens, Writer,
@@ -31,7 +33,10 @@ pub fn service(through: &Through, spec: &WorldSpec, ledger: &Arc<Ledger>, book: 
             base: through.model.base.clone(),
             wire: through.model.wire,
             routes: through.model.allow.clone(),
-            credential: Some(through.credential.clone()),
+            credential: Some(Credential {
+                header: through.header.clone(),
+                value: through.key.read()?,
+            }),
             enforce: spec.mode == Mode::Enforce,
             ledger: Arc::clone(&ledger),
             longest_answer: through.model.longest_answer,

@@ -7,6 +7,7 @@ pub mod providers;
 mod report;
 mod run;
 mod screen;
+mod vault;
 mod watch;
 
 use std::ffi::OsString;

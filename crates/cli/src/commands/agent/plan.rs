@@ -14,10 +14,11 @@ use substrate_agents::{
 use substrate_broker::Home;
 use substrate_egress::service::Service;
 use substrate_executor::hosting::Hosting;
-use substrate_modelgate::{Credential, Url};
+use substrate_modelgate::Url;
 use substrate_policy::terms::HostRule;
 use substrate_sys::environment;
 
+use super::vault::{self, Key};
 use crate::agent_run_args::AgentRunArgs;
 use crate::asker::Asker;
 use crate::failure::Failure;
@@ -45,8 +46,10 @@ pub struct Through {
     pub model: Model,
     /// Where it is.
     pub upstream: Url,
-    /// The key.
-    pub credential: Credential,
+    /// The header that the key is sent in.
+    pub header: String,
+    /// The key, as it stands there.
+    pub key: Key,
 }
 
 /// A run of an agent.
@@ -73,8 +76,9 @@ pub fn make(
     asker: &Asker,
     args: &AgentRunArgs,
     arguments: &[OsString],
-    env: Vec<CString>,
+    mut env: Vec<CString>,
 ) -> Result<Plan, Failure> {
+    let key = vault::open(&mut env)?;
     let home = asker.home()?;
     let shelf = Shelf::with_own(&home.path);
     let descriptor = match is_command(args, arguments) {
@@ -83,8 +87,11 @@ pub fn make(
     };
     let name = called(args, descriptor)?;
     let user = user_home(&env, &home);
+    if let (Some(descriptor), None) = (descriptor, &key) {
+        vault::lock(descriptor, &env, arguments)?;
+    }
     let (login, chosen) = match descriptor {
-        Some(descriptor) => log_in(descriptor, &env, &user)?,
+        Some(descriptor) => log_in(descriptor, &env, &user, key.as_ref())?,
         None => (Login::None, None),
     };
     let mut plan = Plan {
@@ -93,10 +100,11 @@ pub fn make(
         argv: Vec::new(),
         env: Vec::new(),
         login,
-        through: chosen.map(|chosen| Through {
+        through: chosen.zip(key).map(|(chosen, key)| Through {
             model: chosen.model.clone(),
             upstream: chosen.upstream,
-            credential: chosen.credential,
+            header: chosen.credential.header,
+            key,
         }),
         settings: Vec::new(),
         home: user,
@@ -179,8 +187,13 @@ fn log_in<'a>(
     descriptor: &'a Descriptor,
     env: &[CString],
     home: &Path,
+    key: Option<&Key>,
 ) -> Result<(Login, Option<Chosen<'a>>), Failure> {
     let set = |name: &str| {
+        // Which key there is decides; the key itself is not here.
+        if key.is_some_and(|key| key.variable == name) {
+            return Some("key".to_owned());
+        }
         let value = environment::get(env, name)?;
         Some(String::from_utf8_lossy(value).into_owned()).filter(|value| !value.is_empty())
     };

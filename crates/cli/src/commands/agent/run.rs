@@ -4,7 +4,9 @@ use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Instant, SystemTime};
@@ -14,6 +16,7 @@ use substrate_broker::facts::Machine;
 use substrate_broker::person::Barrier;
 use substrate_broker::{Broker, Caller};
 use substrate_changes::pending::Pending;
+use substrate_executor::exit_status::FAILED;
 use substrate_executor::front::{Choice, Front, Given, Inquiry, Kind, Streams};
 use substrate_executor::hosting::{self, Hosting};
 use substrate_executor::isolation::Isolation;
@@ -60,6 +63,9 @@ fn start(
     notices: Notices,
 ) -> Result<Ending, Failure> {
     check(args)?;
+    if asker.is_at_a_prompt() {
+        return elsewhere(asker, arguments);
+    }
     let cwd = asker.cwd()?;
     let plan = plan::make(asker, args, arguments, environment::raw())?;
     if args.json && args.goal.is_none() && plan.descriptor.is_some() {
@@ -90,6 +96,19 @@ fn start(
         false => notices_of(&screen::text(&ran, &report)),
     }
     Ok(ran.ending)
+}
+
+/// A process at whose prompt something was typed stays what it is; another one runs the agent.
+fn elsewhere(asker: &Asker, arguments: &[OsString]) -> Result<Ending, Failure> {
+    let status = Command::new(std::env::current_exe()?)
+        .args(arguments.iter().skip(1))
+        .envs(asker.shell_variables())
+        .current_dir(asker.cwd()?)
+        .status()?;
+    Ok(match status.signal() {
+        Some(signal) => Ending::Signal(signal),
+        None => Ending::Exit(status.code().unwrap_or(FAILED)),
+    })
 }
 
 /// What is asked for and cannot be had.
