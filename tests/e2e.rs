@@ -7,6 +7,7 @@
 )]
 
 mod agent_setup;
+mod agents;
 mod architecture;
 mod bad_input;
 mod broker_people;

@@ -27,6 +27,9 @@ pub const SHIM_BYPASS: &str = "SHIM_BYPASS";
 /// `exec` or `spawn`: how a shim starts its tool. For tests; described in docs/shims.md only.
 pub const SUBSTRATE_SHIM_MODE: &str = "SUBSTRATE_SHIM_MODE";
 
+/// Where `agent run` put the key that it took out of its environment.
+pub const SUBSTRATE_AGENT_VAULT: &str = "SUBSTRATE_AGENT_VAULT";
+
 /// The table.
 pub const VARIABLES: &[Variable] = &[
     Variable {
@@ -63,6 +66,11 @@ pub const VARIABLES: &[Variable] = &[
         name: SHIM_BYPASS,
         default: "unset",
         meaning: "`1` makes a shim run its tool unchecked where `shims.allow_bypass` permits it; its use is recorded.",
+    },
+    Variable {
+        name: SUBSTRATE_AGENT_VAULT,
+        default: "unset",
+        meaning: "Set by `substrate agent run` for itself alone: where the key is that it took out of its environment.",
     },
     Variable {
         name: "NO_COLOR",

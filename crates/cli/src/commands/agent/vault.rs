@@ -10,13 +10,14 @@ use std::process::Command;
 use std::sync::Arc;
 
 use substrate_agents::{Descriptor, choose, keys};
+use substrate_broker::env::SUBSTRATE_AGENT_VAULT;
 use substrate_executor::variables::variables;
 use substrate_sys::{environment, memfd};
 
 use crate::failure::Failure;
 
 /// Tells the second program which variable had the key, and where the key is.
-const VAULT: &str = "SUBSTRATE_AGENT_VAULT";
+const VAULT: &str = SUBSTRATE_AGENT_VAULT;
 const LONGEST_KEY: usize = 64 << 10;
 
 /// A key that is in no process's memory.
