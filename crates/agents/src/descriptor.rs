@@ -7,6 +7,12 @@ use serde::Serialize;
 use substrate_modelgate::{Route, Url, Wire};
 use substrate_policy::terms::HostRule;
 
+/// Whether a word can be the name of an agent.
+pub fn is_name(word: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=64).contains(&word.len()) && word.bytes().all(fits) && !word.starts_with('-')
+}
+
 /// An agent program.
 #[derive(Debug, Clone)]
 pub struct Descriptor {

@@ -6,7 +6,9 @@ pub mod keys;
 mod load;
 mod shelf;
 
-pub use descriptor::{Access, Auth, Descriptor, HomePath, Key, Model, Outcome, Outcomes, Price};
+pub use descriptor::{
+    Access, Auth, Descriptor, HomePath, Key, Model, Outcome, Outcomes, Price, is_name,
+};
 pub use find::{Chosen, NoModel, choose};
 pub use load::{LoadError, parse, schema};
-pub use shelf::{Shelf, ShelfError, is_name, shipped};
+pub use shelf::{Shelf, ShelfError, shipped};

@@ -10,8 +10,9 @@ use substrate_policy::diagnostic::{Problem, SourceFile};
 use substrate_policy::terms::{HostPattern, HostRule};
 use substrate_policy::yaml::{Node, Value};
 
-use crate::descriptor::{Access, Auth, Descriptor, HomePath, Key, Model, Outcome, Outcomes, Price};
-use crate::shelf::is_name;
+use crate::descriptor::{
+    Access, Auth, Descriptor, HomePath, Key, Model, Outcome, Outcomes, Price, is_name,
+};
 
 /// The JSON schema of descriptors.
 pub fn schema() -> &'static str {

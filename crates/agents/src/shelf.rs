@@ -36,12 +36,6 @@ pub fn shipped() -> &'static [(&'static str, &'static str)] {
     ]
 }
 
-/// Whether a word can be the name of an agent.
-pub fn is_name(word: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=64).contains(&word.len()) && word.bytes().all(fits) && !word.starts_with('-')
-}
-
 /// All descriptors, by name.
 #[derive(Debug, Default)]
 pub struct Shelf {

@@ -8,6 +8,7 @@ pub mod exit_status;
 pub mod front;
 pub mod grant;
 pub mod guarded;
+pub mod hosted;
 pub mod hosting;
 pub mod isolation;
 pub mod limits;

@@ -18,7 +18,8 @@ use substrate_broker::{Broker, Caller};
 use substrate_changes::pending::Pending;
 use substrate_executor::exit_status::FAILED;
 use substrate_executor::front::{Choice, Front, Given, Inquiry, Kind, Streams};
-use substrate_executor::hosting::{self, Hosting};
+use substrate_executor::hosted;
+use substrate_executor::hosting::Hosting;
 use substrate_executor::isolation::Isolation;
 use substrate_executor::session::Session;
 use substrate_linux::probe;
@@ -296,12 +297,12 @@ impl Agent<'_> {
             begun.set(Some(span.span_id));
             book.begin(span);
         };
-        let ending = hosting::run(&session, &plan.argv, hosting, isolation, self.cwd, &tell);
+        let ending = hosted::run(&session, &plan.argv, hosting, isolation, self.cwd, &tell);
         (ending, session.id(), begun.get())
     }
 
     /// The front, and what reads what the client prints, where that is part of the answer.
-    fn front(&self) -> Result<(AgentFront, Option<JoinHandle<Vec<u8>>>), Failure> {
+    fn front(&self) -> Result<(AgentFront, Option<Reading>), Failure> {
         let watched = io::stdin().is_terminal() && io::stdout().is_terminal();
         let mut front = AgentFront {
             terminal: Terminal::new(self.notices),
@@ -316,6 +317,9 @@ impl Agent<'_> {
         Ok((front, Some(thread::spawn(move || end_of(reader)))))
     }
 }
+
+/// A thread that reads what the client prints.
+type Reading = JoinHandle<Vec<u8>>;
 
 /// The end of what comes, all of which is read.
 fn end_of(mut reader: impl Read) -> Vec<u8> {
