@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use crate::body::{self, Body};
+use crate::client::Client;
 use crate::dial::Line;
-use crate::exchange::Client;
 use crate::head::{self, Answer, Bad, Framing, Headers};
 use crate::usage::{Meter, Usage};
 use crate::wire::Kind;

@@ -7,6 +7,7 @@
 
 mod answer;
 mod body;
+mod client;
 mod config;
 mod dial;
 mod exchange;
