@@ -741,8 +741,13 @@ fn the_clients_of_the_documentation_work() {
     place.start();
     let page = include_str!("../docs/api.md");
     for (language, program) in [("python", "python3"), ("sh", "sh")] {
-        let from = page.find(&format!("<!-- run by the tests -->\n```{language}\n")).unwrap();
-        let code = page[from..].split_once(&format!("```{language}\n")).unwrap().1;
+        let from = page
+            .find(&format!("<!-- run by the tests -->\n```{language}\n"))
+            .unwrap();
+        let code = page[from..]
+            .split_once(&format!("```{language}\n"))
+            .unwrap()
+            .1;
         let code = code.split_once("\n```").unwrap().0;
         let mut command = Command::new(program);
         place.sandbox.prepare(&mut command);

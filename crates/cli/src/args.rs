@@ -93,9 +93,6 @@ pub enum Command {
     /// The service: worlds that stay warm between commands, and an API on a unix socket
     #[command(subcommand)]
     Daemon(DaemonCommand),
-    /// Set up the clients of agents
-    #[command(subcommand)]
-    Agent(AgentCommand),
     /// Judge what an agent's client is about to do; clients start this, with what they do on standard input
     Hook {
         /// The client: claude, codex, gemini, cursor, opencode, copilot
@@ -652,7 +649,7 @@ pub fn is_subcommand(arguments: &[OsString]) -> bool {
 }
 
 /// Kept apart from clap, because the way to `-c` must not build a parser. A test compares.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "run",
     "policy",
     "trace",
@@ -662,6 +659,7 @@ const NAMES: [&str; 17] = [
     "profile",
     "approvals",
     "allowed",
+    "agent",
     "init",
     "uninstall",
     "doctor",
@@ -669,7 +667,6 @@ const NAMES: [&str; 17] = [
     "man",
     "prompt",
     "daemon",
-    "agent",
     "hook",
 ];
 

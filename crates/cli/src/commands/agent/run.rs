@@ -17,7 +17,9 @@ use substrate_broker::person::Barrier;
 use substrate_broker::{Broker, Caller};
 use substrate_changes::pending::Pending;
 use substrate_executor::exit_status::FAILED;
-use substrate_executor::front::{Choice, Front, Given, Inquiry, Kind, Streams};
+use substrate_executor::front::{
+    Choice, Front, Given, GivenStdio, GivenStreams, Inquiry, Kind, Streams,
+};
 use substrate_executor::hosted;
 use substrate_executor::hosting::Hosting;
 use substrate_executor::isolation::Isolation;
@@ -383,6 +385,9 @@ impl Front for AgentFront {
         };
         let nothing = OwnedFd::from(File::open("/dev/null")?);
         let errors = std::os::fd::AsFd::as_fd(&io::stderr()).try_clone_to_owned()?;
-        Ok(Streams::Given([nothing, output.try_clone()?, errors]))
+        Ok(Streams::Given(GivenStreams {
+            stdio: GivenStdio::Streams([nothing, output.try_clone()?, errors]),
+            abandoned: None,
+        }))
     }
 }
