@@ -75,7 +75,6 @@ impl Desk {
             .env("SUBSTRATE_HOME", self.place.path().join(".substrate"))
             .env("LANG", "C.UTF-8")
             .env("SUBSTRATE_SERVICE", "off")
-            .env("TMUX_TMPDIR", self.place.path())
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("RUSTUP_HOME", toolchains())
             .stdin(Stdio::null())

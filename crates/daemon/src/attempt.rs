@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::PipeWriter;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use substrate_api::errors::Problem;
 use substrate_api::execute::ExecuteResponse;
 use tokio::sync::watch;
+
+use crate::locked::lock;
 
 /// Ended attempts that are remembered, the newest.
 const REMEMBERED: usize = 1000;
@@ -154,10 +156,6 @@ impl Attempts {
             .cloned()
             .collect()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

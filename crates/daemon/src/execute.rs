@@ -29,7 +29,8 @@ use substrate_world::backend::Master;
 use crate::accounts::{self, Account, Kind, UsedUp};
 use crate::attempt::{Attempt, Keyed, State};
 use crate::front::{About, ApiFront, Heard, OnNotice, Parts, verdict};
-use crate::service::{Service, lock};
+use crate::locked::lock;
+use crate::service::Service;
 use crate::who;
 
 /// Most bytes of each output stream that an answer carries.

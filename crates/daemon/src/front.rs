@@ -2,7 +2,7 @@
 //! questions wait for a person, and its streams are pipes or a terminal of the service.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use substrate_api::approvals::Waiting;
@@ -16,6 +16,7 @@ use substrate_trace::{Completion, SpanInfo, Stdin};
 use substrate_world::progress::Progress;
 
 use crate::attempt::{Attempt, State};
+use crate::locked::lock;
 use crate::service::Service;
 
 /// Most notices of one command, and the longest of them.
@@ -183,8 +184,4 @@ pub(crate) fn verdict(span: &SpanInfo) -> Verdict {
         reason: span.reason.clone(),
         hint: None,
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

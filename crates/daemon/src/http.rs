@@ -16,7 +16,6 @@ use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
-use crate::life::unblocked;
 use crate::service::Service;
 use crate::{routes, who};
 
@@ -35,12 +34,14 @@ pub(crate) fn serve(
     listener: UnixListener,
     ready: impl FnOnce(),
 ) -> io::Result<()> {
+    // Waited for together with everything else.
+    listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("substrate-http")
         .enable_all()
         .build()?;
-    let served = runtime.block_on(accept(service, unblocked(listener)?, ready));
+    let served = runtime.block_on(accept(service, listener, ready));
     runtime.shutdown_timeout(FAREWELL);
     served
 }

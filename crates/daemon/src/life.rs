@@ -3,43 +3,26 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, symlink};
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use listenfd::ListenFd;
-use substrate_broker::{Caller, Choice, Home};
-use substrate_executor::worlds::Worlds;
+use substrate_broker::Home;
 use substrate_sys::{identity, unix_sockets};
-use substrate_warm::keep::{Bounds, Keeper};
+use substrate_warm::keep::Keeper;
 use substrate_warm::lend;
 use substrate_warm::sockets::{API, Place, WORLDS};
 
 use crate::lock::Lock;
 use crate::service::Service;
+use crate::setup::Setup;
 use crate::{http, ready};
 
 /// How often worlds are looked after.
 const ROUND: Duration = Duration::from_secs(2);
 /// What running commands have for their end once the service is to end.
 const DRAIN: Duration = Duration::from_secs(10);
-
-/// How a service is set up.
-pub struct Setup {
-    /// The home that it serves.
-    pub home: Home,
-    /// Where its worlds come from.
-    pub worlds: Arc<dyn Worlds>,
-    /// How many are kept, and for how long.
-    pub bounds: Bounds,
-    /// Ends when nobody has needed it for this long; never without.
-    pub idle: Option<Duration>,
-    /// What `--version` says.
-    pub version: String,
-    /// The policies of the sessions around somebody.
-    pub ceilings: fn(&Caller) -> Vec<Choice>,
-}
 
 /// Why there is no service.
 #[derive(Debug, thiserror::Error)]
@@ -201,10 +184,4 @@ fn links(home: &Home, socket: &Path) -> Vec<PathBuf> {
     };
     wanted.retain(link);
     wanted
-}
-
-/// A listener that tokio can wait for.
-pub(crate) fn unblocked(listener: UnixListener) -> io::Result<UnixListener> {
-    listener.set_nonblocking(true)?;
-    Ok(listener)
 }

@@ -28,7 +28,7 @@ struct Operation {
 
 const NO_QUERY: &[(&str, &str, &str)] = &[];
 
-/// All of it. [`crate::routes::router`] answers the same; a test compares.
+/// All of it. The router answers the same; a test compares.
 const OPERATIONS: &[Operation] = &[
     Operation {
         method: "get",

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use substrate_broker::{Caller, Choice, Home};
@@ -22,8 +22,9 @@ use tokio::sync::watch;
 
 use crate::accounts::Accounts;
 use crate::attempt::Attempts;
-use crate::life::Setup;
+use crate::locked::lock;
 use crate::queue::Queue;
+use crate::setup::Setup;
 use crate::terminals::Terminals;
 
 /// Commands at once; more wait.
@@ -247,8 +248,4 @@ impl Lender for OwnWorlds {
             &format!("this ran in a world of its own: {why}"),
         );
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::attempt::{Attempt, State};
-use crate::service::lock;
+use crate::locked::lock;
 
 /// What is kept of each terminal.
 pub(crate) const RING: usize = 1 << 20;
