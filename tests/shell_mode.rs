@@ -776,3 +776,25 @@ fn short_options_that_stand_alone_ask_about_substrate() {
         "{bash:?}"
     );
 }
+
+#[test]
+fn a_refusal_names_the_command_that_it_is_about() {
+    let sandbox = Sandbox::with_policy(
+        "mode: enforce\ncommands: { denied: [\"mv *\"] }\nworld: { enabled: off }\n",
+    );
+    let said = |line: &str| {
+        let output = sandbox.run(["-c", line]);
+        assert_eq!(output.status.code(), Some(126), "{line}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let one = said("mv a b");
+    assert!(
+        one.trim_end().ends_with("Command explicitly denied"),
+        "{one}"
+    );
+    let several = said("ls; true && (echo x | mv a 'b c'$'\\e[31m')");
+    assert!(several.contains("it is about `mv a b c"), "{several}");
+    assert!(!several.contains('\u{1b}'), "{several:?}");
+    let long = said(&format!("true; mv {}", "x".repeat(1000)));
+    assert!(long.contains(" …`") && long.len() < 600, "{long}");
+}

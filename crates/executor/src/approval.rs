@@ -45,7 +45,7 @@ pub fn permit<'e>(
             preview: None,
         },
         broker::Answer::Deny(rule) => {
-            session.refuse(span, rule.as_ref(), "");
+            session.refuse(span, rule.as_ref(), &decided_by(evaluation));
             return None;
         }
         broker::Answer::Ask(terms, rule) => {
@@ -68,6 +68,28 @@ pub fn permit<'e>(
         session.record_or_warn(&Event::policy_violation(&violation, *outcome));
     }
     Some(permit)
+}
+
+/// Longest command that a refusal names in full.
+const LONGEST_NAMED: usize = 200;
+
+/// Which command of several a line was refused for, where that is known.
+fn decided_by(evaluation: &Evaluation) -> String {
+    let commands = &evaluation.line.invocations;
+    let deciding = evaluation.judgement.deciding();
+    let command = deciding
+        .and_then(|reason| reason.invocation)
+        .filter(|_| commands.len() > 1)
+        .and_then(|index| commands.get(index));
+    let Some(command) = command else {
+        return String::new();
+    };
+    let words: Vec<_> = command.argv.iter().map(|word| word.text()).collect();
+    let text = visible(&words.join(&b' '));
+    match text.char_indices().nth(LONGEST_NAMED) {
+        None => format!("it is about `{text}`"),
+        Some((end, _)) => format!("it is about `{} …`", &text[..end]),
+    }
 }
 
 /// Puts the questions about programs that were started inside to the person, and sends back what he says.

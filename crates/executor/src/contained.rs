@@ -297,13 +297,7 @@ fn finish(
     duration: Duration,
 ) {
     let mut scopes: Vec<OsString> = result.scopes_used.iter().map(OsString::from).collect();
-    if let Some(diff) = &fs_diff {
-        for path in diff.writes.iter().chain(&diff.mods).chain(&diff.deletes) {
-            let mut scope = OsString::from("fs.write:");
-            scope.push(path);
-            scopes.push(scope);
-        }
-    }
+    scopes.extend(recording::write_scopes(fs_diff.as_ref()));
     let done = Completion {
         exit: Some(ending.status()),
         signal: match ending {

@@ -208,6 +208,7 @@ fn direct(
             Ending::Exit(status)
         }
     };
+    let fs_diff = before.and_then(Before::changes);
     let done = Completion {
         exit: Some(ending.status()),
         signal: match ending {
@@ -215,7 +216,8 @@ fn direct(
             Ending::Exit(_) => None,
         },
         duration,
-        fs_diff: before.and_then(Before::changes),
+        scopes_used: recording::write_scopes(fs_diff.as_ref()).collect(),
+        fs_diff,
         output,
         ..Completion::default()
     };

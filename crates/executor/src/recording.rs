@@ -1,6 +1,7 @@
 //! What is recorded around a command beyond its line: what its streams led to and what passed
 //! through them, and which programs it named.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +16,7 @@ use substrate_command::is_builtin;
 use substrate_policy::settings::OutputRecord;
 use substrate_snapshots::Capture;
 use substrate_sys::{mask, streams};
-use substrate_trace::{Key, Output, SpanInfo, Stdin, Via};
+use substrate_trace::{FsDiff, Key, Output, SpanInfo, Stdin, Via};
 use substrate_world::backend::Tap;
 
 use crate::front::Kind;
@@ -77,7 +78,7 @@ pub fn circumstances(
     for invocation in &evaluation.line.invocations {
         let name = invocation.argv.first().and_then(|word| word.value());
         if let Some(name) = name.filter(|name| !is_builtin(name)) {
-            let name = std::ffi::OsString::from_vec(name.to_vec());
+            let name = OsString::from_vec(name.to_vec());
             paths.extend(evaluation.program(&name, &search_path, &span.cwd));
         }
     }
@@ -91,6 +92,24 @@ pub fn circumstances(
     {
         replay.stdin = content;
     }
+}
+
+/// What a command used of files, as far as what changed tells.
+pub fn write_scopes(diff: Option<&FsDiff>) -> impl Iterator<Item = OsString> {
+    let changed = diff.into_iter().flat_map(|diff| {
+        let FsDiff {
+            writes,
+            mods,
+            deletes,
+            ..
+        } = diff;
+        writes.iter().chain(mods).chain(deletes)
+    });
+    changed.map(|path| {
+        let mut scope = OsString::from("fs.write:");
+        scope.push(path);
+        scope
+    })
 }
 
 /// The kernel, and what a command runs in.

@@ -380,10 +380,12 @@ impl Gate for PromptGate<'_> {
             return;
         }
         oneshot::record_builtins(self.session, &evaluation, &span, &span.cwd);
+        let fs_diff = self.before.take().and_then(Before::changes);
         let mut done = Completion {
             exit: Some(outcome.status),
             duration: outcome.duration,
-            fs_diff: self.before.take().and_then(Before::changes),
+            scopes_used: recording::write_scopes(fs_diff.as_ref()).collect(),
+            fs_diff,
             output: std::mem::take(&mut self.recording).finish(self.session),
             ..Completion::default()
         };
@@ -400,7 +402,8 @@ impl Gate for PromptGate<'_> {
             let spec = world.spec();
             contained::tell_switches(self.session, &evaluation, &spec, outcome.status);
             done.enforced = Some(world.enforced());
-            done.scopes_used = used.scopes.into_iter().map(OsString::from).collect();
+            done.scopes_used
+                .extend(used.scopes.into_iter().map(OsString::from));
             done.net = used.net;
         }
         if let Quarters::Refused(why) = self.quarters {

@@ -57,7 +57,12 @@ pub fn run(asker: &Asker, args: &InitArgs) -> Result<(), Failure> {
     let preset = match (&args.preset, asks) {
         (Some(preset), _) => preset.clone(),
         (None, false) => "default".to_owned(),
-        (None, true) => pick("Which policy to start from?", &presets)?.to_owned(),
+        (None, true) => {
+            let described: Vec<String> = presets.iter().map(|id| described(id)).collect();
+            let described: Vec<&str> = described.iter().map(String::as_str).collect();
+            let picked = pick("Which policy to start from?", &described)?;
+            picked.split(':').next().unwrap_or("default").to_owned()
+        }
     };
     if !presets.contains(&preset.as_str()) {
         return Err(Failure::Usage(format!(
@@ -163,6 +168,26 @@ fn preset_has_mode(preset: &str, mode: Mode) -> bool {
         .any(|line| line.trim_end() == format!("mode: {}", mode.as_str()))
 }
 
+/// A preset, what it is for in its own words, and whether it refuses anything.
+fn described(id: &str) -> String {
+    let text = compile::shipped(id).map_or_else(String::new, |file| file.text);
+    let comment: Vec<&str> = text
+        .lines()
+        .map_while(|line| line.strip_prefix("# "))
+        .collect();
+    let comment = comment.join(" ");
+    let sentence = comment
+        .split_inclusive(". ")
+        .next()
+        .unwrap_or_default()
+        .trim();
+    let mode = match text.lines().any(|line| line == "mode: enforce") {
+        true => "enforces",
+        false => "observes",
+    };
+    format!("{id}: {sentence} It {mode}.")
+}
+
 fn own_policy(preset: &str, mode: Mode) -> String {
     format!(
         "# Written by `substrate init`. Lists that you add here are added to those of `{preset}`.\nid: {OWN}\nname: Own policy\nextends: {preset}\nmode: {}\n",
@@ -220,4 +245,21 @@ pub fn generated(home: &Home) -> Option<PathBuf> {
             .any(|mode| text == own_policy(preset, mode))
     });
     is_ours.then_some(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_says_what_it_is_for() {
+        for id in compile::shipped_ids() {
+            let text = described(id);
+            assert!(text.starts_with(&format!("{id}: For ")), "{text}");
+            assert!(
+                text.ends_with("It enforces.") || text.ends_with("It observes."),
+                "{text}"
+            );
+        }
+    }
 }

@@ -73,6 +73,15 @@ pub const CLIENT_SETS: [&str; 26] = [
     "vagrant",
 ];
 
+/// What snapshots leave out where a policy does not say.
+const IGNORED: [&str; 5] = [
+    "~/.ssh",
+    "~/Library",
+    "/var/log/auth*",
+    "**/.env",
+    "**/secrets",
+];
+
 const DEFAULT_PROTECT: [&str; 19] = [
     "$PROJECT/**/.git/config",
     "$PROJECT/**/.git/config.worktree",
@@ -150,7 +159,7 @@ impl Reader<'_> {
         };
         let effects = EffectRules {
             fs: self.fs(root.get("fs"), mode, &id),
-            net: self.net(net, mode),
+            net: self.net(net),
             effects,
             classes,
             tools: self.tools(root.get("tools")),
@@ -293,7 +302,7 @@ impl Reader<'_> {
             .collect()
     }
 
-    fn net(&mut self, net: Option<&Node>, mode: Mode) -> NetRules {
+    fn net(&mut self, net: Option<&Node>) -> NetRules {
         if let Some(node) = net.and_then(|net| net.get("allow_udp")) {
             self.complain(
                 node,
@@ -305,12 +314,11 @@ impl Reader<'_> {
             .and_then(|net| net.get("dns"))
             .and_then(|dns| dns.get("pinned"))
             && node.bool() == Some(false)
-            && mode == Mode::Enforce
         {
             self.complain(
                 node,
-                "`dns.pinned: false` would let names change under the gate",
-                Some("remove it, or use `mode: observe`"),
+                "names are always pinned: the address that was checked is the one that is dialled",
+                Some("remove `dns.pinned`; `net.resolve` gives a name an address of your choice"),
             );
         }
         let mut list = |name: &str| -> Vec<HostEntry> {
@@ -754,14 +762,16 @@ impl Reader<'_> {
                 );
             }
         }
+        let ignored = privacy.and_then(|privacy| privacy.get("ignore_paths"));
         PrivacySettings {
-            ignore_paths: privacy
-                .and_then(|privacy| privacy.get("ignore_paths"))
-                .map(|node| self.paths(node))
-                .unwrap_or_default()
-                .into_iter()
-                .map(|entry| entry.pattern)
-                .collect(),
+            ignore_paths: match ignored {
+                Some(node) => {
+                    let entries = self.paths(node).into_iter();
+                    entries.map(|entry| entry.pattern).collect()
+                }
+                // A policy that says nothing about it keeps secrets out all the same.
+                None => IGNORED.map(ToOwned::to_owned).to_vec(),
+            },
             hash_code_only: flag(privacy, "hash_code_only", true),
             index_user_docs: flag(privacy, "index_user_docs", false),
         }
