@@ -3,6 +3,7 @@
 
 pub mod client;
 pub mod hook;
+pub mod mcp;
 pub mod setup;
 
 pub use client::Client;

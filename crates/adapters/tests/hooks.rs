@@ -235,6 +235,32 @@ fn every_kind_of_tool_is_understood() {
     }
 }
 
+/// Codex carries out a patch itself wherever it sees one in a line, and no program starts.
+#[test]
+fn a_patch_in_a_line_of_codex_is_judged_as_one() {
+    let place = Place::with_policy(
+        "mode: enforce\nfs: { write: ['$PROJECT/**'] }\nworld: { enabled: 'off' }\n",
+    );
+    let patch = |path: &str| format!("*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch");
+    let run = |line: String| answer(&place, Client::Codex, "Bash", json!({ "command": line }));
+    assert_eq!(
+        run(format!("apply_patch <<'EOF'\n{}\nEOF", patch("inside"))),
+        None
+    );
+    for line in [
+        format!("apply_patch <<'EOF'\n{}\nEOF", patch("/etc/x")),
+        format!("cd sub && applypatch <<EOF\n{}\nEOF", patch("/etc/x")),
+        format!("apply_patch '{}'", patch("../../x")),
+        "apply_patch \"$(cat patch)\"".to_owned(),
+    ] {
+        let answer = run(line.clone()).unwrap_or_default();
+        assert_eq!(
+            answer["hookSpecificOutput"]["permissionDecision"], "deny",
+            "{line}"
+        );
+    }
+}
+
 #[test]
 fn other_occasions_of_clients() {
     let shell = json!({ "hook_event_name": "beforeShellExecution", "command": "ls", "cwd": "/p" });

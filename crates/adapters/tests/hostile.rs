@@ -201,3 +201,59 @@ fn no_payload_is_a_permission() {
     }
     assert!(judged > rounds() / 2, "only {judged} were judged");
 }
+
+/// Messages to the MCP server that nobody meant.
+#[test]
+fn no_message_breaks_the_server() {
+    use std::sync::{Arc, Mutex};
+    use substrate_adapters::mcp::Server;
+
+    #[derive(Clone, Default)]
+    struct Heard(Arc<Mutex<Vec<u8>>>);
+    impl std::io::Write for Heard {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let mut dice = Dice(TestRng::from_seed(RngAlgorithm::ChaCha, &[9; 32]));
+    let kinds = [
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "protocolVersion": "2025-06-18", "clientInfo": { "name": "x" } } }),
+        json!({ "jsonrpc": "2.0", "id": "a", "method": "tools/list" }),
+        json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": { "name": "rest", "arguments": { "handle": 1, "offset": 2 } } }),
+        json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } }),
+        json!({ "jsonrpc": "2.0", "id": 3, "result": {} }),
+    ];
+    let mut input = Vec::new();
+    for _ in 0..rounds() {
+        let mut message = dice.one_of(&kinds).clone();
+        for _ in 0..dice.below(3) {
+            change(&mut message, &mut dice);
+        }
+        let mut bytes = message.to_string().into_bytes();
+        if dice.below(3) == 0 {
+            garble(&mut bytes, &mut dice);
+        }
+        input.extend(bytes);
+        input.push(b'\n');
+    }
+    let heard = Heard::default();
+    // Nothing may be started by chance either.
+    let server = Server::new("/nonexistent/substrate".into(), Box::new(heard.clone()));
+    server.serve(&input[..]).unwrap();
+    let text = heard.0.lock().unwrap().clone();
+    let mut answers = 0;
+    for line in text
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+    {
+        let answer: Value = serde_json::from_slice(line).unwrap();
+        assert_eq!(answer["jsonrpc"], "2.0");
+        answers += 1;
+    }
+    assert!(answers > rounds() / 4, "{answers}");
+}

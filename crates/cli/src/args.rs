@@ -93,6 +93,9 @@ pub enum Command {
     /// The service: worlds that stay warm between commands, and an API on a unix socket
     #[command(subcommand)]
     Daemon(DaemonCommand),
+    Agent(AgentCommand),
+    /// Serve the Model Context Protocol over standard streams: run, explain, diff, apply, replay, trace
+    Mcp,
     /// Judge what an agent's client is about to do; clients start this, with what they do on standard input
     Hook {
         /// The client: claude, codex, gemini, cursor, opencode, copilot
@@ -667,6 +670,8 @@ const NAMES: [&str; 18] = [
     "man",
     "prompt",
     "daemon",
+    "agent",
+    "mcp",
     "hook",
 ];
 

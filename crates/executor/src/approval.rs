@@ -20,7 +20,7 @@ use crate::front::{Given, Inquiry, Kind};
 use crate::grant;
 use crate::preview::{Preview, Trial};
 use crate::questions::Questions;
-use crate::session::Session;
+use crate::session::{EXPLICITLY, Session};
 
 /// What a judged request may do, and what was tried of it already.
 pub struct Permit<'e> {
@@ -45,7 +45,12 @@ pub fn permit<'e>(
             preview: None,
         },
         broker::Answer::Deny(rule) => {
-            session.refuse(span, rule.as_ref(), &decided_by(evaluation));
+            let explained = rule.as_ref().is_some_and(|rule| rule.reason.is_some());
+            let why = match (decided_by(evaluation), explained) {
+                (about, false) if !about.is_empty() => format!("{EXPLICITLY}; {about}"),
+                (about, _) => about,
+            };
+            session.refuse(span, rule.as_ref(), &why);
             return None;
         }
         broker::Answer::Ask(terms, rule) => {

@@ -21,6 +21,9 @@ use crate::front::{Front, Kind};
 use crate::variables::{self, variables};
 use crate::worlds::Worlds;
 
+/// What a refusal says by a rule without a reason of its own.
+pub(crate) const EXPLICITLY: &str = "Command explicitly denied";
+
 /// Whose a session is.
 #[derive(Debug, Clone)]
 pub struct Identity {
@@ -278,7 +281,7 @@ impl Session {
     pub fn refuse(&self, span: &SpanInfo, rule: Option<&RuleRef>, why: &str) {
         let own = rule.and_then(|rule| rule.reason.as_deref());
         let reason = match (own, why) {
-            (own, "") => own.unwrap_or("Command explicitly denied").to_owned(),
+            (own, "") => own.unwrap_or(EXPLICITLY).to_owned(),
             (None, why) => why.to_owned(),
             (Some(own), why) => format!("{own}; {why}"),
         };

@@ -3,11 +3,14 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
 
 use substrate_sys::{fdlimit, limit};
 
 /// Namespaces that a world shares with whoever made it, or that decide what it shows.
 const NAMESPACES: [&str; 6] = ["mnt", "net", "pid", "user", "ipc", "uts"];
+
+static OWN: OnceLock<Surroundings> = OnceLock::new();
 
 /// What a process is in.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,14 +38,20 @@ impl Surroundings {
         }
     }
 
-    /// In what a process differs from this one, if in anything.
-    pub(crate) fn differ(pid: u32) -> Option<String> {
-        let (mut own, other) = (Surroundings::of(std::process::id()), Surroundings::of(pid));
-        // A gate of ours has raised this one for itself alone.
+    /// Of this process, as what it starts gets them: nothing changes them while it serves.
+    fn own() -> Surroundings {
+        let mut own = Surroundings::of(std::process::id());
+        // A gate of ours may have raised this one for itself alone.
         let mut limits = limit::ALL.iter().zip(&mut own.limits);
         if let Some((_, limit)) = limits.find(|(kind, _)| **kind == limit::DESCRIPTORS) {
             *limit = Some(fdlimit::handed_on());
         }
+        own
+    }
+
+    /// In what a process differs from this one, if in anything.
+    pub(crate) fn differ(pid: u32) -> Option<String> {
+        let (own, other) = (OWN.get_or_init(Surroundings::own), Surroundings::of(pid));
         let what = match () {
             () if own.namespaces != other.namespaces || own.root != other.root => {
                 "it has other namespaces"

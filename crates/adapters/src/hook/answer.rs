@@ -36,17 +36,23 @@ impl Client {
 /// What is written to standard output, if anything.
 pub fn in_words_of(client: Client, event: &Event, verdict: &Verdict) -> Option<Value> {
     match client {
-        Client::Claude | Client::Codex => claude(event, verdict),
+        Client::Claude => claude(event, verdict, None),
+        // It changes no argument without a permission.
+        Client::Codex => claude(event, verdict, Some("allow")),
         Client::Gemini => gemini(event, verdict),
         Client::Cursor => Some(cursor(verdict)),
         Client::Opencode => opencode(verdict),
         // It also sends events in Claude's form, and hears an answer in both.
-        Client::Copilot if event.name.starts_with(char::is_uppercase) => claude(event, verdict),
+        Client::Copilot if event.name.starts_with(char::is_uppercase) => {
+            claude(event, verdict, Some("allow"))
+        }
         Client::Copilot => copilot(verdict),
     }
 }
 
-fn claude(event: &Event, verdict: &Verdict) -> Option<Value> {
+/// `rewritten` is what goes with other arguments: Claude Code itself needs no word, and with none what it asks
+/// its user stays as it is.
+fn claude(event: &Event, verdict: &Verdict, rewritten: Option<&str>) -> Option<Value> {
     let specific = match verdict {
         Verdict::Pass => return None,
         Verdict::Deny(why) => json!({
@@ -55,13 +61,14 @@ fn claude(event: &Event, verdict: &Verdict) -> Option<Value> {
         Verdict::Ask(why) => json!({
             "permissionDecision": "ask", "permissionDecisionReason": why,
         }),
-        Verdict::Rewrite(input) => json!({
-            "permissionDecision": "allow", "updatedInput": input,
-        }),
+        Verdict::Rewrite(input) => json!({ "updatedInput": input }),
     };
     let Value::Object(mut specific) = specific else {
         return None;
     };
+    if let (Verdict::Rewrite(_), Some(word)) = (verdict, rewritten) {
+        specific.insert("permissionDecision".to_owned(), json!(word));
+    }
     specific.insert("hookEventName".to_owned(), json!(event.name));
     Some(json!({ "hookSpecificOutput": specific }))
 }

@@ -2,9 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use super::claude;
-use super::event::Event;
+use substrate_command::Effect;
+
+use super::event::{Deed, Event, Happening};
 use super::tools::{Meaning, Table};
+use super::{claude, patch};
 
 const TOOLS: Table = &[
     ("Bash", Meaning::Shell("command", "workdir")),
@@ -34,5 +36,24 @@ const TOOLS: Table = &[
 
 /// Understands an event.
 pub fn read(event: Option<&str>, told: &Map<String, Value>) -> Result<Event, String> {
-    claude::read_as("codex", TOOLS, event, told)
+    let mut event = claude::read_as("codex", TOOLS, event, told)?;
+    if let Happening::Before(call) | Happening::After { call, .. } = &mut event.happening
+        && let Deed::Line { text, itself, .. } = &mut call.deed
+    {
+        *itself = patched(&String::from_utf8_lossy(text));
+    }
+    Ok(event)
+}
+
+/// The program that Codex carries out itself where it stands in a line.
+const PATCHERS: [&str; 2] = ["apply_patch", "applypatch"];
+
+/// What a line does that Codex takes for a patch. One whose files cannot be seen may change any.
+fn patched(line: &str) -> Option<(Vec<Effect>, bool)> {
+    let is_one =
+        PATCHERS.iter().any(|name| line.contains(name)) || line.contains("*** Begin Patch");
+    is_one.then(|| match patch::effects(line) {
+        Ok(effects) => (effects, true),
+        Err(_) => (Vec::new(), false),
+    })
 }

@@ -60,6 +60,8 @@ pub enum Deed {
         directory: Option<PathBuf>,
         /// The argument that holds the line.
         key: &'static str,
+        /// What the client does by itself when it sees this line, and whether that is all.
+        itself: Option<(Vec<Effect>, bool)>,
     },
     /// Anything else, by its effects.
     Effects {

@@ -101,6 +101,25 @@ impl<'a> Hook<'a> {
     }
 
     fn before(&self, call: &Call) -> Result<Verdict, HookError> {
+        // What the client does by itself on seeing a line is judged first: if it may not, neither may the line.
+        if let Deed::Line {
+            itself: Some((effects, known)),
+            ..
+        } = &call.deed
+        {
+            let itself = Call {
+                name: format!("{}:apply_patch", self.client),
+                deed: Deed::Effects {
+                    effects: effects.clone(),
+                    known: *known,
+                },
+                input: call.input.clone(),
+            };
+            match self.before(&itself)? {
+                Verdict::Pass => {}
+                refused => return Ok(refused),
+            }
+        }
         let tool;
         let (input, cwd) = match &call.deed {
             Deed::Line {

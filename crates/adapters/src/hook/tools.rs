@@ -135,6 +135,7 @@ fn shell(
         text,
         directory: directory.map(PathBuf::from),
         key: line,
+        itself: None,
     })
 }
 

@@ -5,7 +5,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use substrate_sys::{identity, marker, peer, pidfd};
 
@@ -31,6 +31,9 @@ enum Origin {
         pidfd: Arc<OwnedFd>,
     },
 }
+
+/// What encloses this process, once somebody has looked.
+static OWN: OnceLock<Option<Trace>> = OnceLock::new();
 
 impl Caller {
     /// This process asks for itself.
@@ -85,7 +88,12 @@ impl Caller {
     /// By what the session around it shows itself, if one encloses it; also one that only its own first
     /// environment tells of. Whoever has ended counts as enclosed: what was read may be another's.
     pub fn enclosure(&self) -> Option<Trace> {
-        let found = enclosure::trace_of_a_session(self.pid, || self.is_marked());
+        let look = || enclosure::trace_of_a_session(self.pid, || self.is_marked());
+        let found = match self.origin {
+            // What a process was started below it stays below, also when nobody can see it any more.
+            Origin::Own => *OWN.get_or_init(look),
+            Origin::Peer { .. } => look(),
+        };
         found.or_else(|| (!self.is_alive()).then_some(Trace::Gone))
     }
 

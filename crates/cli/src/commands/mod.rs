@@ -16,6 +16,7 @@ mod init;
 mod kept;
 mod learn;
 mod login_shell;
+mod mcp;
 mod past;
 mod policy;
 mod policy_change;
@@ -109,6 +110,8 @@ pub fn run(arguments: &[OsString], asker: &Asker) -> Ending {
         Command::Man => man(),
         Command::Prompt { json } => prompt::run(asker, json),
         Command::Daemon(command) => daemon::run(asker, &command),
+        Command::Agent(command) => agent_setup::run(asker, &command),
+        Command::Mcp => mcp::run(),
         Command::Hook { client, event } => {
             return hook::carry_out(asker, &client, event.as_deref());
         }
