@@ -1,12 +1,11 @@
 //! One call, carried out by our own program: bounded, and ended when the client calls it off.
 
-use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,16 +14,11 @@ use substrate_broker::env::SUBSTRATE_AGENT_ID;
 use substrate_sys::process_group;
 use substrate_text::push_visible;
 
+use super::kept::{Kept, cut};
 use super::tools::Plan;
-
-/// How much of each stream an answer holds.
-const SHOWN: usize = 32 << 10;
 
 /// How much of a stream is kept for whoever reads on.
 const KEPT: usize = 4 << 20;
-
-/// How many long answers are kept.
-const MAX_KEPT: usize = 16;
 
 /// How often a client that wants to hear of it is told that a call goes on.
 const NEWS: Duration = Duration::from_secs(2);
@@ -45,50 +39,6 @@ impl Running {
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
     }
-}
-
-/// Long answers, for whoever reads on.
-#[derive(Debug, Default)]
-pub struct Kept {
-    texts: Mutex<(u64, VecDeque<(u64, String)>)>,
-}
-
-impl Kept {
-    fn keep(&self, text: String) -> u64 {
-        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        texts.0 += 1;
-        let handle = texts.0;
-        texts.1.push_back((handle, text));
-        if texts.1.len() > MAX_KEPT {
-            texts.1.pop_front();
-        }
-        handle
-    }
-
-    /// Whether a text is still there.
-    pub fn has(&self, handle: u64) -> bool {
-        self.part(handle, 0).is_some()
-    }
-
-    /// A part of a text, and where the next begins.
-    fn part(&self, handle: u64, offset: usize) -> Option<(String, Option<usize>)> {
-        let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, text) = texts.1.iter().find(|(known, _)| *known == handle)?;
-        let (part, next) = cut(text, offset);
-        Some((part.to_owned(), next))
-    }
-}
-
-/// As much as is shown at a time, from a byte on, and where the next part begins.
-fn cut(text: &str, offset: usize) -> (&str, Option<usize>) {
-    let boundary = |at: usize| {
-        (0..=at.min(text.len()))
-            .rev()
-            .find(|at| text.is_char_boundary(*at))
-    };
-    let begin = boundary(offset).unwrap_or(0);
-    let end = boundary(begin.saturating_add(SHOWN)).unwrap_or(text.len());
-    (&text[begin..end], (end < text.len()).then_some(end))
 }
 
 /// Carries a plan out and gives the result of the call.
@@ -246,6 +196,7 @@ fn result(text: String, failed: bool) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mcp::kept::{MAX_KEPT, SHOWN};
 
     #[test]
     fn what_is_long_is_cut_and_can_be_read_on() {

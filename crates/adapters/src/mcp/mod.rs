@@ -3,6 +3,7 @@
 //! contained or recorded differently here.
 
 mod call;
+mod kept;
 mod tools;
 mod wire;
 
@@ -16,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use call::{Kept, Running};
+use call::Running;
+use kept::Kept;
 use wire::{Message, Refusal};
 
 /// Revisions of the protocol that are spoken, newest first.

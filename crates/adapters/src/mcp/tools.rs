@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::call::Kept;
+use super::kept::Kept;
 use super::wire::{Refusal, invalid};
 
 /// What a model should know before it uses them.
