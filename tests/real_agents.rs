@@ -57,10 +57,12 @@ impl Rig {
         answers: impl Fn(&Path) -> Vec<Answer>,
     ) -> Option<Rig> {
         let Some(program) = program(client) else {
-            skip(
-                test,
-                &format!("{client} is not here; scripts/fetch-agents fetches it"),
-            );
+            let reason = format!("{client} is not here; scripts/fetch-agents fetches it");
+            // They are large and belong to others, so only who says where they are has to have them.
+            match std::env::var_os("SUBSTRATE_AGENTS") {
+                Some(_) => skip(test, &reason),
+                None => substrate_rig::does_not_apply(test, &reason),
+            }
             return None;
         };
         let sandbox = Sandbox::with_policy(POLICY);
