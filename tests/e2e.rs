@@ -8,6 +8,7 @@
 
 mod agent_setup;
 mod agents;
+mod agents_real;
 mod architecture;
 mod bad_input;
 mod broker_people;

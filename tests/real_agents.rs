@@ -31,7 +31,7 @@ effects: { denied: ['write:**/forbidden*', 'delete:**/kept*', 'read:**/hidden*']
 tools: { default: deny }
 ";
 
-fn program(client: &str) -> Option<PathBuf> {
+pub fn program(client: &str) -> Option<PathBuf> {
     let cache = std::env::var_os("SUBSTRATE_AGENTS")
         .map(PathBuf::from)
         .or_else(|| {
