@@ -93,7 +93,6 @@ pub enum Command {
     /// The service: worlds that stay warm between commands, and an API on a unix socket
     #[command(subcommand)]
     Daemon(DaemonCommand),
-    Agent(AgentCommand),
     /// Serve the Model Context Protocol over standard streams: run, explain, diff, apply, replay, trace
     Mcp,
     /// Judge what an agent's client is about to do; clients start this, with what they do on standard input
@@ -652,7 +651,7 @@ pub fn is_subcommand(arguments: &[OsString]) -> bool {
 }
 
 /// Kept apart from clap, because the way to `-c` must not build a parser. A test compares.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "run",
     "policy",
     "trace",
@@ -670,7 +669,6 @@ const NAMES: [&str; 18] = [
     "man",
     "prompt",
     "daemon",
-    "agent",
     "mcp",
     "hook",
 ];

@@ -110,7 +110,6 @@ pub fn run(arguments: &[OsString], asker: &Asker) -> Ending {
         Command::Man => man(),
         Command::Prompt { json } => prompt::run(asker, json),
         Command::Daemon(command) => daemon::run(asker, &command),
-        Command::Agent(command) => agent_setup::run(asker, &command),
         Command::Mcp => mcp::run(),
         Command::Hook { client, event } => {
             return hook::carry_out(asker, &client, event.as_deref());
