@@ -364,3 +364,43 @@ fn nothing_below_a_session_starts_a_service_or_gets_a_kept_world() {
     );
     assert_eq!(place.pid(), None);
 }
+
+#[test]
+fn an_upgraded_program_replaces_the_service_of_the_old_one() {
+    let place = Place::new(ENFORCE);
+    let program = place.sandbox.home().join("substrate");
+    let install = || {
+        let new = program.with_extension("new");
+        std::fs::copy(env!("CARGO_BIN_EXE_substrate"), &new).unwrap();
+        std::fs::rename(&new, &program).unwrap();
+    };
+    let run = || {
+        let mut command = Command::new(&program);
+        place.sandbox.prepare(&mut command);
+        command.env_remove("SUBSTRATE_SERVICE");
+        let output = command.args(["-c", "true"]).output().unwrap();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{output:?}"
+        );
+    };
+    let holder = || {
+        let lock = place.sandbox.home().join("sock/service.lock");
+        let text = std::fs::read_to_string(lock).unwrap_or_default();
+        text.split(' ').next().and_then(|pid| pid.parse().ok())
+    };
+    install();
+    run();
+    let old: u32 = holder().unwrap();
+    install();
+    run();
+    until("the old one ends", || !is_alive(old));
+    run();
+    let new = holder().unwrap();
+    assert!(new != old && is_alive(new));
+    // Of another place: left alone.
+    place.line("true");
+    assert_eq!(holder(), Some(new));
+    Command::new("kill").arg(new.to_string()).status().unwrap();
+    until("the new one ends", || !is_alive(new));
+}

@@ -15,9 +15,9 @@ use substrate_broker::env::{SUBSTRATE_HOME, SUBSTRATE_SERVICE};
 use substrate_daemon::{lock, ready};
 use substrate_executor::front::{Front, Kind};
 use substrate_sys::process_group::readable;
-use substrate_sys::{flags, start};
+use substrate_sys::{flags, pidfd, process_group, signals, start};
 use substrate_warm::borrow::Lender;
-use substrate_warm::sockets::Place;
+use substrate_warm::sockets::{Place, REPLACED, was_ours};
 
 use crate::failure::Failure;
 
@@ -124,6 +124,10 @@ fn is_absent(error: &io::Error) -> bool {
 fn reach<T>(home: &Path, connect: &dyn Fn() -> io::Result<T>) -> io::Result<T> {
     match connect() {
         Err(error) if is_absent(&error) => {}
+        Err(error) if error.kind() == REPLACED => {
+            retire(home);
+            return Err(error);
+        }
         other => return other,
     }
     // Connecting is what has a manager of services start ours.
@@ -138,6 +142,24 @@ fn reach<T>(home: &Path, connect: &dyn Fn() -> io::Result<T>) -> io::Result<T> {
             other => return other,
         }
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Has a service whose program was replaced end, once what runs there has: the next command starts ours.
+fn retire(home: &Path) {
+    let Ok(Some(holder)) = holder(home) else {
+        return;
+    };
+    let Ok(pid) = i32::try_from(holder.pid) else {
+        return;
+    };
+    // Held, so that its number cannot come to mean another process meanwhile.
+    if let Ok(process) = pidfd::open(pid)
+        && was_ours(holder.pid)
+        && pidfd::is_alive(process.as_fd())
+    {
+        // One that has just ended needs no telling.
+        let _ = process_group::send(pid, signals::TERMINATE);
     }
 }
 

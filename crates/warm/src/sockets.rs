@@ -92,6 +92,20 @@ impl Place {
     }
 }
 
+/// The kind of error for a service whose program file was replaced by ours: it should end.
+pub const REPLACED: io::ErrorKind = io::ErrorKind::StaleNetworkFileHandle;
+
+/// Whether a process runs what lay where this program lies now.
+pub fn was_ours(pid: u32) -> bool {
+    let program = |process: &str| fs::read_link(format!("/proc/{process}/exe")).ok();
+    let (ours, theirs) = (program("self"), program(&pid.to_string()));
+    let before = ours.map(|mut ours| {
+        ours.as_mut_os_string().push(" (deleted)");
+        ours
+    });
+    before.is_some() && before == theirs
+}
+
 /// Whether this is a manager of services, which starts ours when somebody connects.
 fn is_manager(pid: u32) -> bool {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -116,7 +130,10 @@ fn is_the_service(socket: impl AsFd) -> io::Result<()> {
     let ours = identity("/proc/self/exe".to_owned())?;
     let theirs = identity(format!("/proc/{}/exe", peer.pid()));
     if theirs.ok() != Some(ours) {
-        return Err(refused("another program listens at the service's socket"));
+        return Err(match was_ours(peer.pid()) {
+            true => io::Error::new(REPLACED, "the service is of a version that was replaced"),
+            false => refused("another program listens at the service's socket"),
+        });
     }
     match peer.is_alive() {
         true => Ok(()),
