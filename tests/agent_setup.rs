@@ -287,6 +287,20 @@ fn doctor_starts_the_very_command_and_notices_what_is_gone() {
         state == "limited" && found.contains("switches hooks off"),
         "{found}"
     );
+
+    // What a project brings along goes before what its user has set.
+    fs::write(&path, &text).unwrap();
+    let project = sandbox.project().join(".claude");
+    fs::create_dir(&project).unwrap();
+    let other = "{ \"env\": { \"CLAUDE_CODE_SHELL_PREFIX\": \"/bin/env\" } }";
+    fs::write(project.join("settings.json"), other).unwrap();
+    let [(state, found)] = &doctor(&sandbox)[..] else {
+        panic!()
+    };
+    assert!(
+        state == "limited" && found.contains("another shell prefix"),
+        "{found}"
+    );
 }
 
 #[test]

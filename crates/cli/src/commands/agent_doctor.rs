@@ -29,15 +29,18 @@ pub enum Found {
 /// A client answers for its user at least so long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One line of the report for each setup.
-pub fn checks(home: &Home) -> Vec<Found> {
+/// One line of the report for each setup, as it stands in the project here.
+pub fn checks(home: &Home, project: Option<&Path>) -> Vec<Found> {
     match setup::list(home) {
-        Ok(records) => records.iter().map(check).collect(),
+        Ok(records) => records
+            .iter()
+            .map(|record| check(record, project))
+            .collect(),
         Err(error) => vec![Found::Bad(visible(error.to_string().as_bytes()))],
     }
 }
 
-fn check(record: &Record) -> Found {
+fn check(record: &Record, project: Option<&Path>) -> Found {
     let title = setup::title(record.client, record.scope, &record.root);
     let say = |text: &str| visible(format!("{title}: {text}").as_bytes());
     let standing = setup::standing(record);
@@ -47,7 +50,7 @@ fn check(record: &Record) -> Found {
     if let Err(problem) = canary(record) {
         return Found::Bad(say(&problem));
     }
-    let mut remarks: Vec<String> = limits(record);
+    let mut remarks: Vec<String> = limits(record, project);
     if let Standing::Edited(_) = standing {
         remarks.insert(0, words(&standing));
     }
@@ -186,7 +189,7 @@ fn start(command: &str, payload: &[u8]) -> Result<Started, String> {
 }
 
 /// What does not hold though everything is as it was written.
-fn limits(record: &Record) -> Vec<String> {
+fn limits(record: &Record, project: Option<&Path>) -> Vec<String> {
     let mut found = Vec::new();
     let directory = &record.root;
     match (record.client, record.scope) {
@@ -209,7 +212,7 @@ fn limits(record: &Record) -> Vec<String> {
         }
         _ => {}
     }
-    for file in shadows(record) {
+    for file in shadows(record, project) {
         let text = bounded::read(&file, Links::Follow, 8 << 20).unwrap_or_default();
         let settings: Value = serde_json::from_slice(&text).unwrap_or_default();
         if settings["disableAllHooks"] == true || settings["allowManagedHooksOnly"] == true {
@@ -227,15 +230,23 @@ fn limits(record: &Record) -> Vec<String> {
 }
 
 /// Files whose settings go before those that were written.
-fn shadows(record: &Record) -> Vec<std::path::PathBuf> {
+fn shadows(record: &Record, project: Option<&Path>) -> Vec<std::path::PathBuf> {
     if record.client != Client::Claude {
         return Vec::new();
     }
     let mut files = vec!["/etc/claude-code/managed-settings.json".into()];
-    match record.scope {
-        Scope::User => files.push(record.root.join("settings.json")),
-        Scope::Project => files.push(record.root.join(".claude/settings.local.json")),
+    if record.scope == Scope::User {
+        files.push(record.root.join("settings.json"));
     }
+    // What a project says goes before what its user says.
+    let own = (record.scope == Scope::Project).then_some(record.root.as_path());
+    for project in project.into_iter().chain(own) {
+        files.extend(
+            [".claude/settings.json", ".claude/settings.local.json"].map(|file| project.join(file)),
+        );
+    }
+    files.sort();
+    files.dedup();
     files
 }
 

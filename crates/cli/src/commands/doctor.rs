@@ -119,7 +119,8 @@ fn checks(asker: &Asker) -> Result<Vec<Check>, Failure> {
             if let Some((state, found)) = package_clients(asker, &broker) {
                 add("package clients", state, found);
             }
-            for found in agent_doctor::checks(home) {
+            let here = project::find(&cwd, &cwd, &home.user);
+            for found in agent_doctor::checks(home, here.as_deref()) {
                 let (state, found) = match found {
                     Found::Good(found) => (State::Good, found),
                     Found::Limited(found) => (State::Limited, found),
@@ -127,7 +128,7 @@ fn checks(asker: &Asker) -> Result<Vec<Check>, Failure> {
                 };
                 add("agent client", state, found);
             }
-            match project::find(&cwd, &cwd, &home.user) {
+            match here {
                 Some(project) => add("project", State::Good, project.display().to_string()),
                 None => add(
                     "project",
