@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
-use substrate_model_script::{Answer, Call, Options, Script, Server};
+use substrate_model_script::{Answer, Call, Conversation, Options, Script, Server};
 
 use crate::common::{Sandbox, skip};
 
@@ -479,4 +479,49 @@ fn what_claude_asks_itself_it_still_asks() {
     rig.run_with(&["-p", "go"]);
     let made = names(&rig.sandbox.project());
     assert!(made.iter().all(|name| name.starts_with('.')), "{made:?}");
+}
+
+/// A sub-agent is asked about like its parent, and its calls say whose they are.
+#[test]
+fn calls_of_sub_agents_are_judged_too() {
+    let Some(mut rig) = Rig::new("claude", "calls_of_sub_agents_are_judged_too", |_| {
+        Vec::new()
+    }) else {
+        return;
+    };
+    let child = Conversation {
+        prompt: "the work of a child".to_owned(),
+        answers: vec![
+            Answer::shell("touch forbidden-0"),
+            write("claude", &rig.sandbox.project().join("forbidden-1")),
+            Answer::shell("touch allowed-0"),
+            Answer::text("the child is done"),
+        ],
+    };
+    let task = json!({ "description": "d", "prompt": "the work of a child", "subagent_type": "general-purpose" });
+    let parent = Conversation {
+        prompt: String::new(),
+        answers: vec![Answer::call("Agent", task), Answer::text("that is all")],
+    };
+    let script = Script {
+        conversations: vec![child, parent],
+    };
+    rig.server = Server::start(script, &Options::default()).unwrap();
+    rig.configure();
+    rig.setup();
+    rig.run();
+    let names = names(&rig.sandbox.project());
+    assert!(names.contains(&"allowed-0".to_owned()), "{names:?}");
+    assert!(
+        !names.iter().any(|name| name.starts_with("forbidden")),
+        "{names:?}"
+    );
+    let refused = rig.sandbox.events("policy_violation");
+    assert_eq!(refused.len(), 2);
+    assert!(
+        refused
+            .iter()
+            .all(|event| event["client"]["agent"].is_string()),
+        "{refused:?}"
+    );
 }
