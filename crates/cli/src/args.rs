@@ -64,9 +64,6 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Run AI agents in worlds, and tell which are known
-    #[command(subcommand)]
-    Agent(AgentCommand),
     /// Set Substrate up
     Init(InitArgs),
     /// Remove what was set up
@@ -93,6 +90,9 @@ pub enum Command {
     /// The service: worlds that stay warm between commands, and an API on a unix socket
     #[command(subcommand)]
     Daemon(DaemonCommand),
+    /// Run AI agents in worlds, tell which are known, set up their clients
+    #[command(subcommand)]
+    Agent(AgentCommand),
     /// Serve the Model Context Protocol over standard streams: run, explain, diff, apply, replay, trace
     Mcp,
     /// Judge what an agent's client is about to do; clients start this, with what they do on standard input
