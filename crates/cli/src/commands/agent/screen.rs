@@ -118,12 +118,15 @@ fn headline(run: &Run, report: &Report) -> String {
 }
 
 fn changes(run: &Run, report: &Report, screen: &mut Screen) {
+    if run.span.is_none() {
+        return;
+    }
     let Some(diff) = report.changes.as_ref().filter(|diff| !diff.is_empty()) else {
         let known = report.changes.is_some();
         let text = if known {
             "nothing"
         } else {
-            "not known: no project here"
+            "not known: there is no work tree here to compare"
         };
         return screen.line("changed", text);
     };
