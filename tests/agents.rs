@@ -229,6 +229,37 @@ fn the_policy_limits_tokens_and_a_person_only_narrows_that() {
 }
 
 #[test]
+fn what_agents_cost_is_told_from_the_trace() {
+    let rig = Rig::new(LOOSE);
+    rig.script(&["--name", "first"], &["ask one", "ask two"]);
+    rig.script(&["--name", "second"], &["ask three"]);
+    let output = rig.sandbox.run(["agent", "usage", "--json"]);
+    let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of = |at: usize| {
+        (
+            &rows[at]["agent"],
+            &rows[at]["answers"],
+            &rows[at]["usage"]["input"],
+        )
+    };
+    assert_eq!(of(0), (&"first".into(), &2.into(), &2468.into()));
+    assert_eq!(of(1), (&"second".into(), &1.into(), &1234.into()));
+    let output = rig.sandbox.run(["agent", "usage", "second"]);
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("second") && !table.contains("first"),
+        "{table}"
+    );
+    for word in ["attach", "suspend", "send"] {
+        let output = rig.sandbox.run(["agent", word, "first"]);
+        assert!(
+            text(&output.stderr).contains("need the service"),
+            "{output:?}"
+        );
+    }
+}
+
+#[test]
 fn turns_and_time_end_it_too() {
     let rig = Rig::new(LOOSE);
     let end = rig.goal(&["--max-turns", "1"]);

@@ -16,6 +16,22 @@ pub enum AgentRunCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Tell what agents had their models read and write, and what that cost
+    Usage {
+        /// Only this agent
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Not without a service, which is not there yet
+    #[command(hide = true, aliases = ["attach", "send", "stop", "suspend", "resume"])]
+    Service {
+        /// What it would be about
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
     /// Be a client that carries out the lines of a file: `say TEXT`, `run COMMAND`, `ask TEXT`
     #[command(hide = true)]
     Mock {

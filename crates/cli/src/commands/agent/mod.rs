@@ -7,6 +7,7 @@ pub mod providers;
 mod report;
 mod run;
 mod screen;
+mod usage;
 mod vault;
 mod watch;
 
@@ -32,6 +33,14 @@ pub fn run(
         AgentCommand::Run(AgentRunCommand::Providers { json }) => {
             providers::run(asker, json).map(|()| Ending::Exit(0))
         }
+        AgentCommand::Run(AgentRunCommand::Usage { name, json }) => {
+            usage::run(asker, name, json).map(|()| Ending::Exit(0))
+        }
+        AgentCommand::Run(AgentRunCommand::Service { .. }) => Err(Failure::Refused(
+            "agents that outlive their terminal need the service that keeps them, and this build has \
+             none; `substrate agent run` runs one here"
+                .to_owned(),
+        )),
         AgentCommand::Run(AgentRunCommand::Mock { goal, script }) => mock::run(goal, script),
     }
 }
