@@ -695,6 +695,39 @@ fn settings_that_run_something_later_are_held_or_told() {
 }
 
 #[test]
+fn a_log_in_inside_is_said_and_recorded_and_nothing_else_goes_in() {
+    let rig = Rig::new(LOOSE);
+    let agents = rig.sandbox.home().join("agents");
+    fs::create_dir(&agents).unwrap();
+    let own = "name: own\ncommand: [env]\nauth: inside\nkeys: [OWN_TOKEN]\nhosts: [own.example]\n";
+    fs::write(agents.join("own.yaml"), own).unwrap();
+    let mut command = rig.agent(&["own"]);
+    let output = command
+        .env("OWN_TOKEN", "the-clients-own")
+        .output()
+        .unwrap();
+    let (stdout, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(stdout.contains("OWN_TOKEN=the-clients-own\n"), "{stdout}");
+    assert!(
+        !stdout.contains(KEY) && !stdout.contains("SUBSTRATE_AGENT_VAULT"),
+        "{stdout}"
+    );
+    assert!(said.contains("OWN_TOKEN is inside the world"), "{said}");
+    let done = rig.sandbox.events("command_complete").pop().unwrap();
+    let degraded = done["enforced"]["degraded"].to_string();
+    assert!(degraded.contains("log-in is inside its world"), "{done}");
+    let output = rig
+        .agent(&["--budget", "5k", "own"])
+        .env("OWN_TOKEN", "x")
+        .output()
+        .unwrap();
+    assert!(
+        text(&output.stderr).contains("counted at the model gate"),
+        "{output:?}"
+    );
+}
+
+#[test]
 fn worlds_of_two_agents_have_gates_of_their_own() {
     let rig = Rig::new(LOOSE);
     let other = Model::start();

@@ -149,7 +149,7 @@ pub fn run(
     if !begun {
         return Ending::Exit(FAILED);
     }
-    let result = match result {
+    let mut result = match result {
         Ok(result) => result,
         Err(error) => {
             let ending = failed(session, &span, &error, duration);
@@ -159,6 +159,10 @@ pub fn run(
             return ending;
         }
     };
+    if let Some(hosting) = job.hosting {
+        let not_held = hosting.not_held.iter().cloned();
+        result.enforced.degraded.extend(not_held);
+    }
     span.world_id = Some(result.world);
     if let Some(replay) = &mut span.replay {
         replay.world_image_version = Some(recording::image(result.enforced.level.as_str()));

@@ -25,6 +25,8 @@ pub struct Hosting {
     pub services: Vec<Service>,
     /// How long it may take, in seconds.
     pub seconds: Option<u32>,
+    /// What of what a person would expect does not hold, for the record.
+    pub not_held: Vec<String>,
 }
 
 impl Hosting {

@@ -260,6 +260,10 @@ impl Plan {
             withdrawn: withdrawn.into_iter().collect(),
             services,
             seconds,
+            not_held: match &self.login {
+                Login::Inside(_) => vec!["the agent's log-in is inside its world".to_owned()],
+                _ => Vec::new(),
+            },
         }
     }
 
