@@ -91,8 +91,12 @@ fn wrong_types_and_values() {
             "preload telemetry is not part of Substrate",
         ),
         (
+            "id: a\nname: A\nmode: observe\nnet: { dns: { pinned: false } }\n",
+            "names are always pinned",
+        ),
+        (
             "id: a\nname: A\nmode: enforce\nnet: { dns: { pinned: false } }\n",
-            "would let names change under the gate",
+            "names are always pinned",
         ),
         (
             "id: a\nname: A\nnet: { allow_udp: [x:1] }\n",

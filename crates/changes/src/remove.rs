@@ -10,8 +10,8 @@ use substrate_sys::{at, getdents};
 use crate::entry::{Entry, is_absent};
 use crate::trail::Trail;
 
-/// Removes a name and everything below it; it is no error if it is not there.
-pub(crate) fn remove(dir: impl AsFd, name: &OsStr) -> io::Result<()> {
+/// Removes a name in an open directory and everything below it; it is no error if it is not there.
+pub fn remove(dir: impl AsFd, name: &OsStr) -> io::Result<()> {
     remove_while(dir, name, &mut || true)
 }
 

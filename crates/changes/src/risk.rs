@@ -369,6 +369,8 @@ const BY_PLACE: &[(RunsLater, &[&str], &[&str])] = &[
     (RunsLater::AgentSettings, &[".windsurf"], &[""]),
     (RunsLater::AgentSettings, &[".opencode"], &[""]),
     (RunsLater::AgentSettings, &[".agents"], &[""]),
+    (RunsLater::AgentSettings, &[".copilot"], &[""]),
+    (RunsLater::AgentSettings, &[".github", "hooks"], &[""]),
     (RunsLater::AgentSettings, &[".clinerules"], &[""]),
     (
         RunsLater::AgentSettings,

@@ -661,7 +661,6 @@ const NAMES: [&str; 19] = [
     "profile",
     "approvals",
     "allowed",
-    "agent",
     "init",
     "uninstall",
     "doctor",
@@ -669,6 +668,7 @@ const NAMES: [&str; 19] = [
     "man",
     "prompt",
     "daemon",
+    "agent",
     "mcp",
     "hook",
 ];

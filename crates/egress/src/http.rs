@@ -306,9 +306,22 @@ fn read_fields<'a>(fields: &[httparse::Header<'a>]) -> Result<Fields<'a>, Reason
                 return Err(Reason::HttpRequest("has an unknown Transfer-Encoding"));
             }
             found.chunked = true;
+        } else if is_read_as_framing(name) {
+            return Err(Reason::HttpRequest(
+                "has a field that some servers read as another",
+            ));
         }
     }
     Ok(found)
+}
+
+/// Servers that hand fields on as variables take `_` for `-`: to them these say where a request ends, or whom it is for.
+fn is_read_as_framing(name: &str) -> bool {
+    let plain = name.replace('_', "-");
+    let framing = ["host", "content-length", "transfer-encoding"];
+    framing
+        .iter()
+        .any(|known| plain.eq_ignore_ascii_case(known))
 }
 
 fn chunk_size(line: &[u8]) -> Result<u64, Reason> {
@@ -433,6 +446,9 @@ mod tests {
             b"GET / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
             b"GET / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: xchunked\r\n\r\n",
             b"GET / HTTP/1.0\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a.test\r\nTransfer_Encoding: chunked\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a.test\r\nCONTENT_LENGTH: 5\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1\r\ncontent_length: 5\r\n\r\n",
             b"GET / HTTP/1.1\r\nHost: a.test\r\nX: a\0b\r\n\r\n",
             b"GET / HTTP/1.1\r\nHost:\x0ca.test\r\n\r\n",
             b"GET / HTTP/1.1\r\nHost: a.test\x0c\r\n\r\n",

@@ -46,7 +46,7 @@ pub fn permit<'e>(
         },
         broker::Answer::Deny(rule) => {
             let explained = rule.as_ref().is_some_and(|rule| rule.reason.is_some());
-            let why = match (decided_by(evaluation), explained) {
+            let why = match (decided_by(evaluation, &request.input), explained) {
                 (about, false) if !about.is_empty() => format!("{EXPLICITLY}; {about}"),
                 (about, _) => about,
             };
@@ -78,13 +78,14 @@ pub fn permit<'e>(
 /// Longest command that a refusal names in full.
 const LONGEST_NAMED: usize = 200;
 
-/// Which command of several a line was refused for, where that is known.
-fn decided_by(evaluation: &Evaluation) -> String {
+/// Which command of several a line was refused for, where that is known. One command with its arguments
+/// is named already, by the same words in front of every tool.
+fn decided_by(evaluation: &Evaluation, input: &Input<'_>) -> String {
     let commands = &evaluation.line.invocations;
     let deciding = evaluation.judgement.deciding();
     let command = deciding
         .and_then(|reason| reason.invocation)
-        .filter(|_| commands.len() > 1)
+        .filter(|_| commands.len() > 1 && !matches!(input, Input::Argv(_)))
         .and_then(|index| commands.get(index));
     let Some(command) = command else {
         return String::new();

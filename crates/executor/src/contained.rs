@@ -28,7 +28,7 @@ use crate::front::{Choice, GivenStdio, GivenStreams, Kind, Streams};
 use crate::guarded::StartJudge;
 use crate::hosting::Hosting;
 use crate::isolation::Isolation;
-use crate::limits::tell_limits;
+use crate::limits::{tell_limits, tell_put_aside};
 use crate::line::Line;
 use crate::network::Teller;
 use crate::recording::{self, Recording};
@@ -168,6 +168,8 @@ pub fn run(
         replay.world_image_version = Some(recording::image(result.enforced.level.as_str()));
     }
     tell_limits(session, &span, &result.limits_reached);
+    let put_aside = tell_put_aside(session, &result.put_aside);
+    result.enforced.degraded.extend(put_aside);
     tell_switches(session, job.evaluation, job.spec, result.status.code());
     let ending = match result.status {
         Status::Exited(status) => Ending::Exit(status),

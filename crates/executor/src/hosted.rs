@@ -89,7 +89,8 @@ impl Agent<'_> {
             }
         };
         let before = Before::take(session, &mut span);
-        let (spec, isolated) = self.terms(session, terms);
+        let (mut spec, isolated) = self.terms(session, terms);
+        let_in(&mut spec, program_path(&target));
         let contained = Contained {
             program: &target.path,
             argv: &target.argv,
@@ -126,6 +127,15 @@ impl Agent<'_> {
         }
         self.hosting.dress(&mut spec);
         (spec, isolated)
+    }
+}
+
+/// A program in a directory that every world has to itself would not be there.
+fn let_in(spec: &mut WorldSpec, program: &Path) {
+    let private = ["/tmp", "/var/tmp", "/run", "/dev/shm"];
+    if private.iter().any(|dir| program.starts_with(dir)) {
+        spec.read.push(program.to_owned());
+        spec.share.push(program.to_owned());
     }
 }
 

@@ -1,7 +1,11 @@
-//! What is said and recorded of the limits of a world.
+//! What is said and recorded of the limits of a world, and of what it kept out of a project.
 
+use std::os::unix::ffi::OsStrExt;
+
+use substrate_text::visible;
 use substrate_trace::{Event, RateLimit, SpanInfo};
 
+use substrate_world::backend::PutAside;
 use substrate_world::error::Words;
 
 use crate::front::Kind;
@@ -28,4 +32,23 @@ pub fn tell_limits(session: &Session, span: &SpanInfo, reached: &[Words]) {
         };
         session.record_or_warn(&Event::rate_limit(span, &reached));
     }
+}
+
+/// Says what was made under protected names and where it is now; the same for the record.
+pub fn tell_put_aside(session: &Session, put_aside: &[PutAside]) -> Vec<String> {
+    let told = put_aside.iter().map(|aside| {
+        let path = visible(aside.path.as_os_str().as_bytes());
+        let text = match (&aside.now, &aside.error) {
+            (_, Some(error)) => {
+                format!("`{path}` is protected and was made all the same; it could not be put aside: {error}")
+            }
+            (Some(now), None) => {
+                format!("`{path}` is protected: what was made there is `{}` now", visible(now.as_os_str().as_bytes()))
+            }
+            (None, None) => format!("`{path}` is protected: what was made there was removed"),
+        };
+        session.front.say(Kind::Warning, &text);
+        format!("fs.protect: {text}")
+    });
+    told.collect()
 }

@@ -77,6 +77,7 @@ impl WorldBackend for Recorder {
             scopes_used: Vec::new(),
             net: Vec::new(),
             limits_reached: Vec::new(),
+            put_aside: Vec::new(),
             held: None,
         })
     }

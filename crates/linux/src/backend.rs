@@ -340,6 +340,7 @@ impl WorldBackend for Linux {
             scopes: report.scopes,
             degraded: report.degraded,
             limits: live.group.as_ref().map_or_else(Vec::new, Group::hits),
+            put_aside: live.put_aside(),
         })
     }
 
@@ -524,6 +525,7 @@ fn result(live: &Live, (status, ran_out): (Status, bool), report: NetReport) -> 
         scopes_used: report.scopes,
         net: report.uses,
         limits_reached,
+        put_aside: live.put_aside(),
         held: live.pending.as_ref().and_then(Pending::held),
     }
 }

@@ -23,6 +23,8 @@ pub struct Expansion {
     pub paths: Vec<PathBuf>,
     /// Paths without wildcards that do not exist yet.
     pub missing: Vec<PathBuf>,
+    /// Names that do not exist yet in directories that a pattern with wildcards leads to.
+    pub absent: Vec<PathBuf>,
     /// Where not all was found, and why: nothing that was asked for is held there.
     pub cut_short: Option<Unknown>,
 }
@@ -227,8 +229,33 @@ impl<const N: usize> Search<'_, N> {
             );
             return self.give_up_all(states, &(dir.to_owned(), reason));
         }
+        self.miss(dir, &entries, states);
         for (name, kind) in entries {
             self.meet(dir, &name, kind, states);
+        }
+    }
+
+    /// Notes what patterns name in this very directory and is not there. Any number of directories
+    /// between is as good as none for the first of them only.
+    fn miss(&mut self, dir: &Path, entries: &[(OsString, EntryType)], states: &[(usize, usize)]) {
+        for (number, position) in states {
+            let pattern = &self.patterns[*number];
+            let rest = match pattern.parts.get(*position..) {
+                Some([first, rest @ ..]) if *first == b"**" && *position == pattern.fixed => rest,
+                other => other.unwrap_or_default(),
+            };
+            let [name] = rest else { continue };
+            let missing = plain(name);
+            if !is_plain(name) || entries.iter().any(|(known, _)| *known == missing) {
+                continue;
+            }
+            let absent = dir.join(missing);
+            let (list, base) = (pattern.list, pattern.base());
+            if (rest.len() == pattern.parts.len() - position || dir == base)
+                && !self.results[list].absent.contains(&absent)
+            {
+                self.results[list].absent.push(absent);
+            }
         }
     }
 
@@ -354,6 +381,34 @@ mod tests {
         let found = one(&[at("plain"), at("none/**"), at("gone")]);
         assert_eq!(names(&found), ["plain"]);
         assert_eq!(found.missing, [root.join("none"), root.join("gone")]);
+    }
+
+    #[test]
+    fn names_that_are_not_there_yet_are_told_where_a_pattern_leads() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        for path in [".git/hooks/a", "sub/.git/config", "sub/deep/x"] {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let at = |text: &str| pattern(format!("{}/{text}", root.display()));
+        let absent = |patterns: &[&str]| {
+            let patterns: Vec<_> = patterns.iter().map(|text| at(text)).collect();
+            let mut found = one(&patterns).absent;
+            found.sort();
+            let below = |path: &PathBuf| path.strip_prefix(root).unwrap().display().to_string();
+            found.iter().map(below).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            absent(&["**/.git/commondir"]),
+            [".git/commondir", "sub/.git/commondir"]
+        );
+        assert_eq!(absent(&["**/.git/hooks/**"]), ["sub/.git/hooks"]);
+        assert_eq!(absent(&["**/.git/config"]), [".git/config"]);
+        // Any directory may get one; the first is where it is looked for.
+        assert_eq!(absent(&["**/.envrc"]), [".envrc"]);
+        assert_eq!(absent(&["*/x", "*.env", "**/*.pem"]), [".git/x", "sub/x"]);
     }
 
     #[test]

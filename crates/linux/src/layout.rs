@@ -101,6 +101,8 @@ pub struct Layout {
     pub notes: Vec<String>,
     /// Hidden paths that do not exist yet.
     pub missing_hidden: Vec<PathBuf>,
+    /// Protected names that nothing has yet, where the world writes the host's own files.
+    pub absent: BTreeSet<PathBuf>,
     /// What was found at hidden paths.
     hidden: BTreeMap<PathBuf, Expected>,
     /// Subtrees that may be read.
@@ -393,7 +395,19 @@ impl Layout {
                 self.anchor(&path, &place);
             }
         }
+        if placement == Placement::Session {
+            let absent = found.missing.iter().chain(&found.absent);
+            self.absent = absent.filter_map(|path| self.is_real(path)).collect();
+        }
         Ok(())
+    }
+
+    /// Where a path that does not exist would be made, if that were the host's own directory.
+    fn is_real(&self, path: &Path) -> Option<PathBuf> {
+        let real = real_path(path.parent()?).ok()?.join(path.file_name()?);
+        let (_, what) = self.nearest(&real)?;
+        let writes = what.is_writable() && !what.is_own() && !self.is_held(&real);
+        writes.then_some(real)
     }
 
     /// Fixes the directories between a path and the place that it lies in: one of them could

@@ -10,6 +10,7 @@ mod held;
 mod host_file;
 mod id_maps;
 mod inside;
+mod kept_out;
 mod launching;
 pub mod layout;
 pub mod limits;

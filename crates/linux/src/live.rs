@@ -7,12 +7,13 @@ use substrate_egress::network::Network;
 use substrate_init::launch::{Command, Init};
 use substrate_policy::terms::WorldSpec;
 use substrate_trace::{Enforced, WorldId};
-use substrate_world::backend::ExecJob;
+use substrate_world::backend::{ExecJob, PutAside};
 use substrate_world::error::WorldError;
 
 use crate::guard::Guard;
 use crate::host_file::Stream;
 use crate::inside::Inside;
+use crate::kept_out::KeptOut;
 use crate::layout::Layout;
 use crate::limits::Group;
 use crate::start::{Asked, Prepared};
@@ -49,6 +50,8 @@ pub struct Live {
     pub first: Option<Result<Asked, WorldError>>,
     /// What is to be done about streams when it has ended.
     pub carried: Carried,
+    /// Protected names that nothing has yet.
+    pub kept_out: Option<KeptOut>,
 }
 
 impl Live {
@@ -57,6 +60,11 @@ impl Live {
         let prepared = Prepared::new(&self.inside(), job)?;
         let asked = prepared.ask(&|parts, fds| self.init.ask(parts, fds))?;
         asked.started()
+    }
+
+    /// What was put aside since it was made.
+    pub(crate) fn put_aside(&self) -> Vec<PutAside> {
+        self.kept_out.as_ref().map_or_else(Vec::new, KeptOut::sweep)
     }
 
     fn inside(&self) -> Inside<'_> {

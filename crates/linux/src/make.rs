@@ -22,6 +22,7 @@ use crate::doing::Doing;
 use crate::held;
 use crate::id_maps::{IdMaps, maps};
 use crate::inside::Inside;
+use crate::kept_out::KeptOut;
 use crate::launching::{Beginning, Failed, First, Gate, Meanwhile, launch_steps};
 use crate::layout::{self, Host, Layout, Placement};
 use crate::limits;
@@ -289,6 +290,7 @@ fn build(
         network: wires.made,
         placement: purpose.placement,
     };
+    let kept_out = keep_out(spec, &layout, &mut enforced)?;
     let mut launched = launch_steps(steps, beginning, meanwhile)?;
     let guard = launched.guard(id, purpose, &layout.admitted, &mut enforced)?;
     Ok(Live {
@@ -306,7 +308,32 @@ fn build(
         streams: launched.streams,
         first: launched.first,
         carried: Carried::default(),
+        kept_out,
     })
+}
+
+/// Begins to watch protected names that nothing has yet, before anything can make one.
+fn keep_out(
+    spec: &WorldSpec,
+    layout: &Layout,
+    enforced: &mut Enforced,
+) -> Result<Option<KeptOut>, WorldError> {
+    if layout.absent.is_empty() {
+        return Ok(None);
+    }
+    match KeptOut::watch(layout.absent.clone()) {
+        Err(error) if spec.mode == Mode::Enforce => Err(WorldError::NotHeld {
+            setting: "fs.protect".into(),
+            path: layout.absent.first().cloned().unwrap_or_default(),
+            reason: format!("does not exist yet and cannot be watched ({error})"),
+        }),
+        Err(error) => {
+            let note = format!("fs.protect: names that do not exist yet are not watched ({error})");
+            enforced.degraded.push(note);
+            Ok(None)
+        }
+        Ok(watched) => Ok(watched),
+    }
 }
 
 /// What a network of a world's own is made over.

@@ -202,6 +202,8 @@ fn build(
         streams: Vec::new(),
         first: None,
         carried: Carried::default(),
+        // What would have to be watched cannot be fixed in its place either.
+        kept_out: None,
     })
 }
 

@@ -28,7 +28,7 @@ use substrate_executor::approval;
 use substrate_executor::contained::{self, Contained};
 use substrate_executor::exit_status::{DENIED, FAILED};
 use substrate_executor::front::Kind;
-use substrate_executor::limits::tell_limits;
+use substrate_executor::limits::{tell_limits, tell_put_aside};
 use substrate_executor::oneshot;
 use substrate_executor::preview::{self, Preview, Trial};
 use substrate_executor::recording::{self, Recording};
@@ -399,9 +399,12 @@ impl Gate for PromptGate<'_> {
                 limits.push("time".into());
             }
             tell_limits(self.session, &span, &limits);
+            let put_aside = tell_put_aside(self.session, &used.put_aside);
             let spec = world.spec();
             contained::tell_switches(self.session, &evaluation, &spec, outcome.status);
-            done.enforced = Some(world.enforced());
+            let mut enforced = world.enforced();
+            enforced.degraded.extend(put_aside);
+            done.enforced = Some(enforced);
             done.scopes_used
                 .extend(used.scopes.into_iter().map(OsString::from));
             done.net = used.net;

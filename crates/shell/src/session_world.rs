@@ -17,7 +17,8 @@ use substrate_sys::process_group::{self, Change};
 use substrate_sys::terminal::{self, Modes};
 use substrate_trace::{Enforced, Event, NetUse, SpanInfo, WorldEvent, WorldId};
 use substrate_world::backend::{
-    ExecJob, ExecRequest, ExecStreams, News, Running, Status, Stdio, WorldBackend, WorldHandle,
+    ExecJob, ExecRequest, ExecStreams, News, PutAside, Running, Status, Stdio, WorldBackend,
+    WorldHandle,
 };
 use substrate_world::error::{Words, WorldError};
 
@@ -121,6 +122,7 @@ struct State {
     announced: Vec<Words>,
     net: Vec<NetUse>,
     hits: Vec<(Words, u64)>,
+    put_aside: Vec<PutAside>,
 }
 
 /// What the world used while a line ran.
@@ -132,6 +134,8 @@ pub struct Used {
     pub scopes: Vec<String>,
     /// Limits that were run into.
     pub limits: Vec<Words>,
+    /// What was made under protected names.
+    pub put_aside: Vec<PutAside>,
 }
 
 impl SessionWorld {
@@ -189,6 +193,7 @@ impl SessionWorld {
                 announced: Vec::new(),
                 net: Vec::new(),
                 hits: Vec::new(),
+                put_aside: Vec::new(),
             }),
         })
     }
@@ -296,10 +301,16 @@ impl SessionWorld {
             .collect();
         state.net = report.net;
         state.hits = report.limits;
+        let known = std::mem::replace(&mut state.put_aside, report.put_aside);
+        let fresh = state
+            .put_aside
+            .iter()
+            .filter(|aside| !known.contains(aside));
         Used {
             net,
             scopes,
             limits,
+            put_aside: fresh.cloned().collect(),
         }
     }
 
@@ -337,6 +348,7 @@ impl SessionWorld {
         state.world = world;
         state.net.clear();
         state.hits.clear();
+        state.put_aside.clear();
         Ok(world)
     }
 }

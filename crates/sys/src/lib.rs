@@ -16,6 +16,7 @@ pub mod foreign;
 pub mod getdents;
 pub mod identity;
 pub mod inet;
+pub mod inotify;
 pub mod kernel_file;
 pub mod landlock;
 pub mod limit;

@@ -84,6 +84,14 @@ const FAMILIES: &[i32] = &[
     libc::AF_NETLINK,
 ];
 
+/// What programs ask of netlink: addresses and routes, sockets, devices that come and go. The others (audit, netfilter,
+/// generic families) are kernel surface that no build or test needs.
+const NETLINKS: &[i32] = &[
+    libc::NETLINK_ROUTE,
+    libc::NETLINK_SOCK_DIAG,
+    libc::NETLINK_KOBJECT_UEVENT,
+];
+
 /// Calls that give a file its mode, the argument that holds the mode, and the bits that are
 /// refused in it. Directories are shared with a group by the setgid bit, and a filter cannot tell
 /// what a path or descriptor stands for; where only files are made, it is refused too.
@@ -156,6 +164,8 @@ enum Outcome {
     CheckIoctl,
     CheckUserns,
     CheckFamily,
+    /// Which part of the kernel a netlink socket talks to.
+    CheckNetlink,
     /// Whether a unix socket is one of datagrams.
     CheckType,
     /// The argument that holds a mode, and the bits that it must not have.
@@ -240,6 +250,7 @@ impl Filter {
             Outcome::Errno(libc::ENOSYS),
             Outcome::Errno(libc::EAFNOSUPPORT),
             Outcome::Errno(libc::ESOCKTNOSUPPORT),
+            Outcome::Errno(libc::EPROTONOSUPPORT),
         ] {
             lines.push(Line::Here(outcome));
             lines.push(Line::Return(match outcome {
@@ -334,7 +345,7 @@ fn search(table: &[(u32, Outcome)], lines: &mut Vec<Line>) {
 /// jumps go only forward.
 fn checks(table: &[(u32, Outcome)]) -> Vec<Outcome> {
     let mut needed: Vec<Outcome> = Vec::new();
-    // A socket's family is looked at before its type.
+    // A socket's family is looked at before its type or protocol.
     let mut modes: Vec<Outcome> = Vec::new();
     let add = |list: &mut Vec<Outcome>, outcome| {
         if !list.contains(&outcome) {
@@ -348,9 +359,11 @@ fn checks(table: &[(u32, Outcome)]) -> Vec<Outcome> {
                 add(&mut needed, *outcome);
                 add(&mut modes, mode_of_open(flags));
             }
-            Outcome::CheckIoctl | Outcome::CheckUserns | Outcome::CheckFamily => {
+            Outcome::CheckFamily => {
                 add(&mut needed, *outcome);
+                add(&mut modes, Outcome::CheckNetlink);
             }
+            Outcome::CheckIoctl | Outcome::CheckUserns => add(&mut needed, *outcome),
             _ => {}
         }
     }
@@ -390,6 +403,16 @@ fn check(outcome: Outcome, options: Options, lines: &mut Vec<Line>) {
             lines.push(Line::Load(argument(1)));
             lines.push(Line::Jump(JUMP_ANY_BIT, DATAGRAMS, refuse, allow));
         }
+        Outcome::CheckNetlink => {
+            lines.push(Line::Load(argument(2)));
+            for (i, protocol) in NETLINKS.iter().enumerate() {
+                let otherwise = match i + 1 == NETLINKS.len() {
+                    true => Target::To(Outcome::Errno(libc::EPROTONOSUPPORT)),
+                    false => Target::Next,
+                };
+                lines.push(Line::Jump(JUMP_EQUAL, *protocol as u32, allow, otherwise));
+            }
+        }
         Outcome::CheckMode(mode, bits) => {
             lines.push(Line::Load(argument(mode)));
             lines.push(Line::Jump(JUMP_ANY_BIT, bits, refuse, allow));
@@ -415,9 +438,10 @@ fn check(outcome: Outcome, options: Options, lines: &mut Vec<Line>) {
                 } else {
                     Target::Next
                 };
-                let known = match *family == libc::AF_UNIX && options.hold_sockets {
-                    true => Target::To(Outcome::CheckType),
-                    false => allow,
+                let known = match *family {
+                    libc::AF_UNIX if options.hold_sockets => Target::To(Outcome::CheckType),
+                    libc::AF_NETLINK => Target::To(Outcome::CheckNetlink),
+                    _ => allow,
                 };
                 lines.push(Line::Jump(JUMP_EQUAL, *family as u32, known, otherwise));
             }
@@ -633,6 +657,20 @@ mod tests {
     }
 
     #[test]
+    fn netlink_reaches_what_programs_need_and_no_more() {
+        let filter = Filter::new(Options::default()).unwrap();
+        for protocol in 0..64_u64 {
+            let args = [libc::AF_NETLINK as u64, 3, protocol];
+            let expected = match protocol {
+                0 | 4 | 15 => RET_ALLOW,
+                _ => errno(libc::EPROTONOSUPPORT),
+            };
+            let found = run(&filter, ARCH, libc::SYS_socket as u32, args);
+            assert_eq!(found, expected, "protocol {protocol}");
+        }
+    }
+
+    #[test]
     fn options_open_and_close_exactly_what_they_name() {
         let filter = Filter::new(Options {
             allow_ptrace: true,
@@ -755,6 +793,9 @@ mod tests {
                 libc::AF_INET | libc::AF_INET6 if options.refuse_internet => {
                     errno(libc::EAFNOSUPPORT)
                 }
+                libc::AF_NETLINK if !NETLINKS.contains(&(args[2] as i32)) => {
+                    errno(libc::EPROTONOSUPPORT)
+                }
                 family if FAMILIES.contains(&family) => RET_ALLOW,
                 _ => errno(libc::EAFNOSUPPORT),
             },
@@ -786,6 +827,7 @@ mod tests {
             0o2755,
             libc::O_CREAT as u64,
             2,
+            libc::AF_NETLINK as u64,
         ];
         for set in 0..64_u32 {
             let options = Options::of_bits(set);

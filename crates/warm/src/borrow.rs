@@ -146,6 +146,7 @@ impl Warm {
             scopes_used: used.scopes,
             net: used.net,
             limits_reached,
+            put_aside: used.put_aside,
             held: None,
         })
     }

@@ -140,6 +140,22 @@ pub struct Used {
     pub degraded: Vec<String>,
     /// How often limits were run into, by name.
     pub limits: Vec<(Words, u64)>,
+    /// What was made under protected names.
+    #[serde(default)]
+    pub put_aside: Vec<PutAside>,
+}
+
+/// Something that was made in a session's project under a name that the policy protects, and is there no more.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PutAside {
+    /// Its name.
+    #[serde(with = "wire")]
+    pub path: PathBuf,
+    /// The name that it has now; none where it was removed.
+    #[serde(with = "wire::optional")]
+    pub now: Option<PathBuf>,
+    /// Why it is still there, if it is.
+    pub error: Option<String>,
 }
 
 impl Used {
@@ -166,10 +182,12 @@ impl Used {
             before.map_or(0, |(_, count)| *count) < *now
         };
         let new = |text: &&String| !earlier.degraded.contains(text);
+        let not_told = |aside: &&PutAside| !earlier.put_aside.contains(aside);
         Used {
             scopes: self.scopes.iter().filter(reached).cloned().collect(),
             degraded: self.degraded.iter().filter(new).cloned().collect(),
             limits: self.limits.iter().filter(run_into).cloned().collect(),
+            put_aside: self.put_aside.iter().filter(not_told).cloned().collect(),
             net,
         }
     }
@@ -373,6 +391,9 @@ pub struct ExecResult {
     pub net: Vec<NetUse>,
     /// Limits that it ran into: `memory`, `pids`, `time`.
     pub limits_reached: Vec<Words>,
+    /// What was made under protected names since the world began.
+    #[serde(default)]
+    pub put_aside: Vec<PutAside>,
     /// Its writes, where they were held back.
     pub held: Option<Held>,
 }

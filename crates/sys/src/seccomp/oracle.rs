@@ -62,6 +62,16 @@ fn rules(options: Options) -> Vec<(SeccompAction, Rules)> {
     let others = families.map(|family| argument_is(0, SeccompCmpOp::Ne, *family as u64));
     let other_family = vec![rule(others.collect())];
     add(errno(libc::EAFNOSUPPORT), libc::SYS_socket, other_family);
+    let netlink = argument_is(0, SeccompCmpOp::Eq, libc::AF_NETLINK as u64);
+    let unknown = NETLINKS
+        .iter()
+        .map(|protocol| argument_is(2, SeccompCmpOp::Ne, *protocol as u64));
+    let conditions = std::iter::once(netlink).chain(unknown).collect();
+    add(
+        errno(libc::EPROTONOSUPPORT),
+        libc::SYS_socket,
+        vec![rule(conditions)],
+    );
     if !options.allow_ptrace {
         for number in PTRACE_FAMILY {
             add(eperm.clone(), *number, Vec::new());
