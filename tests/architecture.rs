@@ -1,6 +1,10 @@
 //! The architecture page shows every crate with what it stands on, as cargo knows it.
 
-#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test ends at the first surprise"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -55,7 +59,10 @@ fn drawn() -> Arrows {
         let below = below.split_whitespace().map(str::to_owned).collect();
         Some((name.to_owned(), below))
     });
-    rows.collect()
+    let rows: Vec<_> = rows.collect();
+    let names: BTreeSet<_> = rows.iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(names.len(), rows.len(), "a crate has two rows");
+    rows.into_iter().collect()
 }
 
 #[test]
@@ -236,5 +243,34 @@ fn a_large_crate_has_a_reason() {
             lines <= LARGE || reason,
             "{name} has {lines} lines, and the page gives no reason"
         );
+    }
+}
+
+/// Ids of decisions, in the order of the page.
+fn ids(page: &str, letter: char) -> Vec<usize> {
+    let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
+    let id = |heading: &str| {
+        heading
+            .strip_prefix(letter)?
+            .split('.')
+            .next()?
+            .parse()
+            .ok()
+    };
+    headings
+        .map(|heading| id(heading).unwrap_or_else(|| panic!("`{heading}` has no id")))
+        .collect()
+}
+
+#[test]
+fn decisions_have_ids_that_do_not_move() {
+    let pages = [
+        ('D', include_str!("../docs/decisions.md")),
+        ('T', include_str!("../docs/tuning.md")),
+    ];
+    for (letter, page) in pages {
+        let found = ids(page, letter);
+        assert!(found.len() > 15, "{}", found.len());
+        assert_eq!(found, (1..=found.len()).collect::<Vec<_>>(), "{letter}");
     }
 }

@@ -10,6 +10,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -292,6 +293,85 @@ fn a_commit_runs_its_hooks_and_cannot_change_them() {
     assert!(!planted.status.success(), "{}", text(&planted));
     let pushed = line(&sandbox, "sh -c 'git pu\"\"sh origin main'");
     assert!(text(&pushed).contains("git push *"), "{}", text(&pushed));
+}
+
+/// Names that git obeys and that the repository does not have yet: no mount can lie on them.
+#[test]
+fn what_sends_git_elsewhere_does_not_come_into_being_in_a_session() {
+    if !have("git", &["git", "python3"]) {
+        return;
+    }
+    let sandbox = Sandbox::with_policy(&policy(""));
+    let project = sandbox.project();
+    std::fs::remove_dir_all(project.join(".git")).unwrap();
+    git(&project, &["init", "-q", "-b", "main"]);
+    std::fs::remove_dir_all(project.join(".git/hooks")).unwrap();
+    write(&project.join("file"), "one\n");
+    git(&project, &["add", "file"]);
+    git(&project, &["commit", "-qm", "one"]);
+    script(
+        &project.join("evil.sh"),
+        "git init -q evil\nprintf '#!/bin/sh\\ntouch planted\\n' > evil/run; chmod +x evil/run\n\
+         printf '[core]\\n\\tfsmonitor = %s/evil/run\\n' \"$PWD\" >> evil/.git/config\neval \"$1\"\n",
+    );
+    for (what, name) in [
+        ("printf ../evil/.git > .git/commondir", "commondir"),
+        ("ln -s ../evil .git/hooks", "hooks"),
+        ("mv evil .git/hooks", "hooks"),
+        (
+            "mkdir -p .git/info; echo '* filter=x' > .git/info/attributes",
+            "info/attributes",
+        ),
+        (
+            "echo > .git/config.worktree; chmod 500 .git",
+            "config.worktree",
+        ),
+        (
+            "cp evil/.git/config .git/work; mv .git/work .git/commondir",
+            "commondir",
+        ),
+        // Made when nobody waits for the command any more.
+        (
+            "(sleep 0.2; printf ../evil/.git > .git/commondir; sleep 0.3) & wait",
+            "commondir",
+        ),
+    ] {
+        let output = line(&sandbox, &format!("sh evil.sh \"{what}\""));
+        let said = text(&output);
+        let path = project.join(".git").join(name);
+        assert!(path.symlink_metadata().is_err(), "{what}: {said}");
+        assert!(said.contains("is protected"), "{what}: {said}");
+        assert!(
+            project
+                .join(".git")
+                .join(format!("{name}.refused"))
+                .symlink_metadata()
+                .is_ok(),
+            "{what}: {said}"
+        );
+        let done = sandbox.events("command_complete");
+        let degraded = done.last().unwrap()["enforced"]["degraded"].to_string();
+        assert!(degraded.contains("fs.protect"), "{degraded}");
+        git(&project, &["status", "--short"]);
+        assert!(!project.join("planted").exists(), "{what}");
+        std::fs::set_permissions(project.join(".git"), PermissionsExt::from_mode(0o755)).unwrap();
+        for left in [
+            "evil",
+            ".git/hooks.refused",
+            ".git/commondir.refused",
+            ".git/config.worktree.refused",
+        ] {
+            let left = project.join(left);
+            let _ = std::fs::remove_dir_all(&left).or_else(|_| std::fs::remove_file(&left));
+        }
+    }
+    // What git itself does all day leaves nothing to say.
+    let said = works(
+        &sandbox,
+        "git add -A && git -c user.name=t -c user.email=t@example.com commit -qm two && git stash list && \
+         git checkout -q -b side && git checkout -q main && git gc -q && git worktree add -q side-tree side",
+    );
+    assert!(!said.contains("is protected"), "{said}");
 }
 
 fn wait_for_port(port: u16) -> TcpStream {

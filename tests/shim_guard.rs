@@ -291,7 +291,20 @@ fn observing_runs_and_records_what_would_have_been() {
         let events = rig.sandbox.events("policy_violation");
         assert_eq!(events.last().unwrap()["outcome"], outcome, "{line}");
     }
-    rig.completed(2);
+    let by_shim = rig.completed(2);
+    // Whichever way a command comes, its start and its end name the same rule.
+    for (at, line) in ["git push", "git tag v1"].iter().enumerate() {
+        let mut shell = rig.sandbox.substrate();
+        let shell = shell.env("PATH", rig.path(false)).args(["-c", line]);
+        assert_eq!(shell.output().unwrap().status.code(), Some(0), "{line}");
+        let start = rig.sandbox.events("command_start");
+        let done = rig.sandbox.events("command_complete");
+        for event in [start.last().unwrap(), done.last().unwrap()] {
+            for field in ["rule", "verdict"] {
+                assert_eq!(event[field], by_shim[at][field], "{line}: {event}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -399,6 +412,33 @@ fn a_session_with_a_policy_of_its_own_holds_inside_shims() {
         output.stdout, b"git ran: fetch\n",
         "nothing encloses this one: {output:?}"
     );
+}
+
+/// The home of the shim isolates what the home of the session around it asks about: the stricter counts, once.
+#[test]
+fn what_a_shim_isolates_is_still_asked_about_by_the_session_of_another_home() {
+    let policy = OBSERVE.replace("  denied:", "  isolated: [\"expr *\"]\n  denied:");
+    let rig = Rig::new(&policy, &[], &["expr"]);
+    let around = crate::common::Sandbox::with_policy(
+        "mode: enforce\nworld: { enabled: \"off\" }\nfs: { write: [\"/**\"], protect: [] }\ncommands:\n  ask: [\"expr *\"]\n",
+    );
+    crate::common::script(&rig.bin.join("indirect"), "#!/bin/sh\nexpr 1 + 1\n");
+    let output = rig
+        .sandbox
+        .substrate()
+        .env("PATH", rig.path(true))
+        .env("SUBSTRATE_HOME", around.home())
+        .args(["-c", "indirect; true"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("expr *"), "{output:?}");
+    assert!(
+        !String::from_utf8_lossy(&output.stdout).contains('2'),
+        "{output:?}"
+    );
+    // By itself it is isolated, and runs.
+    assert_eq!(rig.sh("expr 1 + 1").stdout, b"2\n");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! One connection through the gate, from its first byte to its last.
+//! One connection through the gate, from its first byte to its last, as a state machine.
 
 use std::io;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Where the writes to held places go: an overlay, and a copy where no overlay can serve.
+//! Where the writes to held places go: an overlay, whose copy-up holds what is written, and a copy of the whole where no overlay can serve.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;

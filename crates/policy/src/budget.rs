@@ -1,4 +1,4 @@
-//! Bytes a session may pass: in all, and per second. Taken before they pass, so that no number
+//! Bytes a session may pass: in all, and per second (a token bucket). Taken before they pass, so that no number
 //! of connections can overshoot.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! A lock of two instructions, for work that is about as short: what allocators do.
+//! A spin lock of two instructions, for work that is about as short: what allocators do.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

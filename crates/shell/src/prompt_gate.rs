@@ -14,6 +14,7 @@ use substrate_changes::gc;
 use substrate_policy::terms::{Place, WorldSpec};
 use substrate_runtime::supervise::Ending;
 use substrate_sys::memfd;
+use substrate_text::visible;
 use substrate_trace::{Completion, Enforced, Event, PARENT_SPAN_VAR, SpanInfo};
 use substrate_world::backend::Tap;
 
@@ -227,7 +228,7 @@ impl Gate for PromptGate<'_> {
         let note = format!("{mode}{name}: {}", rule.pattern);
         Some(Hint {
             verdict,
-            note: note.chars().filter(|c| !c.is_control()).take(60).collect(),
+            note: visible(note.as_bytes()).chars().take(60).collect(),
             unclear: !evaluation.line.complete(),
         })
     }

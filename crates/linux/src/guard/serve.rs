@@ -1,4 +1,5 @@
-//! The workers: each takes a call, brings it to its end, and takes the next.
+//! The workers: each takes a call, brings it to its end, and takes the next. What is judged is compared with what was
+//! committed at the exec stop, against TOCTOU (time of check to time of use).
 
 use std::ffi::OsString;
 use std::fs;
