@@ -261,7 +261,7 @@ fn a_profile_narrows_and_never_widens() {
     assert_eq!(exit(json!({ "cmd": "touch a", "profile": "strict" })), 126);
     assert_eq!(exit(json!({ "cmd": "touch a" })), 0);
     let (status, error) = place.execute(json!({ "cmd": "true", "profile": "nobody" }));
-    assert_eq!(status, 500, "{error}");
+    assert_eq!(status, 400, "{error}");
 }
 
 #[test]
@@ -403,6 +403,30 @@ fn a_question_waits_for_its_answer_in_each_way_that_a_client_may_choose() {
     until("it is gone", || {
         place.get("/v1/approvals")["waiting"] == json!([])
     });
+}
+
+/// Whoever waits for a person keeps no place among the commands that run.
+#[test]
+fn any_number_of_questions_keeps_nobody_from_running() {
+    let place = Place::new(DIRECT);
+    place.start();
+    let asked: Vec<Value> = (0..80)
+        .map(|n| {
+            let push = json!({ "cmd": format!("git push origin {n}"), "approval": "later" });
+            place.execute(push).1
+        })
+        .collect();
+    assert!(
+        asked.iter().all(|one| one["state"] == "asking"),
+        "{asked:?}"
+    );
+    assert_eq!(place.ran(json!({ "cmd": "true" }))["exit"], 0);
+    for one in asked {
+        let question = format!("/v1/approvals/{}", one["approval"].as_str().unwrap());
+        assert_eq!(place.post(&question, &json!({ "answer": "refuse" })).0, 200);
+    }
+    until("all are over", || place.get("/v1/status")["running"] == 0);
+    assert_eq!(place.ran(json!({ "cmd": "true" }))["exit"], 0);
 }
 
 #[test]

@@ -62,6 +62,12 @@ print(ask('POST', '/v1/worlds/restart', b'{}'))
 print(ask('GET', '/v1/results'))
 print(ask('GET', '/v1/attempts/x'))
 print(ask('GET', '/v1/events'))
+print(ask('GET', '/v1/trace/-'))
+print(ask('GET', '/v1/agents'))
+print(ask('GET', '/v1/worlds'))
+print(ask('GET', '/v1/status'))
+print(ask('POST', '/v1/execute', json.dumps({'cmd': 'true', 'agent_id': 'anybody', 'budget': {'max_execs': 0}}).encode()))
+print(ask('POST', '/v1/execute', json.dumps({'cmd': 'true', 'agent_id': 'anybody', 'approval': 'later'}).encode()))
 ";
     let check = |output: Output| {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -89,7 +95,7 @@ print(ask('GET', '/v1/events'))
     assert!(place.run(&["-c", &line]).status.success());
     until("it is done", || {
         std::fs::read_to_string(place.sandbox.project().join("out"))
-            .is_ok_and(|said| said.lines().count() == 8)
+            .is_ok_and(|said| said.lines().count() == 14)
     });
     let said = std::fs::read(place.sandbox.project().join("out")).unwrap();
     check(Output {

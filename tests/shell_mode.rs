@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 
 use crate::common::{Sandbox, script};
 
@@ -606,6 +606,34 @@ fn observing_runs_and_records() {
         "would_deny"
     );
     assert_eq!(sandbox.events("command_complete")[0]["exit"], 0);
+}
+
+#[test]
+fn an_agent_that_is_refused_is_told_how_to_go_on_and_a_person_is_not() {
+    let sandbox = Sandbox::with_policy(
+        "mode: enforce\nworld: { enabled: 'off' }\nfs: { write: ['$PROJECT/**'] }\ncommands: { denied: ['uname *'], ask: ['id *'] }\n",
+    );
+    for (line, way) in [
+        ("uname", "take another way"),
+        ("id", "a person's yes"),
+        ("touch /etc/x", "inside the project"),
+    ] {
+        let person = sandbox.run(["-c", line]);
+        let mut agent = sandbox.substrate();
+        let agent = agent.env("SUBSTRATE_AGENT_ID", "bot").args(["-c", line]);
+        let agent = agent.output().unwrap();
+        let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(
+            (person.status.code(), agent.status.code()),
+            (Some(126), Some(126))
+        );
+        assert!(!said(&person).contains(way), "{line}: {}", said(&person));
+        assert!(said(&agent).contains(way), "{line}: {}", said(&agent));
+    }
+    let mut allowed = sandbox.substrate();
+    let allowed = allowed.env("SUBSTRATE_AGENT_ID", "bot").arg("allowed");
+    let said = String::from_utf8(allowed.output().unwrap().stdout).unwrap();
+    assert!(said.contains("refused again"), "{said}");
 }
 
 #[test]

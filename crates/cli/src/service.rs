@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use substrate_broker::Home;
@@ -16,7 +17,7 @@ use substrate_daemon::{lock, ready};
 use substrate_executor::front::{Front, Kind};
 use substrate_sys::process_group::readable;
 use substrate_sys::{flags, pidfd, process_group, signals, start};
-use substrate_warm::borrow::Lender;
+use substrate_warm::borrow::{Cold, Lender};
 use substrate_warm::sockets::{Place, REPLACED, was_ours};
 
 use crate::failure::Failure;
@@ -79,10 +80,12 @@ impl Lender for Keepers {
         reach(&self.home, &connect).map_err(|error| error.to_string())
     }
 
-    fn missed(&self, front: &dyn Front, observes: bool, _: &str) {
-        // Word for word what programs that watch for it expect. Where a policy enforces, nothing ran
-        // differently, and there is nothing to warn of.
-        if observes {
+    fn missed(&self, front: &dyn Front, observes: bool, missed: &Cold) {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        // Word for word what programs that watch for it expect, once. Where a policy enforces, or a service that is
+        // there has no world for this command, nothing ran differently, and there is nothing to warn of.
+        let nobody = matches!(missed, Cold::Nobody(_));
+        if observes && nobody && !SAID.swap(true, Ordering::Relaxed) {
             front.say(
                 Kind::Info,
                 "warn: shell world-agent exec failed, running direct",

@@ -14,7 +14,7 @@ use substrate_api::errors::{Code, Problem};
 use substrate_api::execute::{Budget, ExecuteRequest, ExecuteResponse};
 use substrate_api::{Bytes, VERSION};
 use substrate_broker::env::SUBSTRATE_AGENT_ID;
-use substrate_broker::{Broker, Caller, Choice, Options, choice};
+use substrate_broker::{Broker, BrokerError, Caller, Choice, Options, choice};
 use substrate_executor::front::{GivenStdio, GivenStreams};
 use substrate_executor::isolation::Isolation;
 use substrate_executor::oneshot::{self, Job};
@@ -194,7 +194,8 @@ pub(crate) fn start(
     service.attempts.add(&attempt);
     if let Some(key) = key {
         let text = serde_json::to_string(&prepared.request).unwrap_or_default();
-        match service.attempts.keyed(&attempt, key, &text) {
+        let whose = who::keyring(&caller, &prepared.agent);
+        match service.attempts.keyed(&attempt, (whose, key), &text) {
             Keyed::New => {}
             Keyed::Same(earlier) => {
                 finish(service, &attempt, Err(bad("never started")));
@@ -303,14 +304,20 @@ fn run(
         },
         notice,
     }));
+    let account = who::account(&caller, &prepared.agent);
+    if request.budget.is_some() {
+        who::outside(&caller, "budgets are narrowed outside sessions only")?;
+    }
     let options = options(
         service,
         caller,
         request.profile.as_deref(),
         prepared.cwd.clone(),
     );
-    let broker = Broker::open(service.home.clone(), options)
-        .map_err(|error| Problem::new(Code::Failed, error.to_string()))?;
+    let broker = Broker::open(service.home.clone(), options).map_err(|error| match error {
+        BrokerError::NoPolicy(_) if request.profile.is_some() => bad(format!("profile: {error}")),
+        error => Problem::new(Code::Failed, error.to_string()),
+    })?;
     expected_policy(request, &broker)?;
     let identity = Identity {
         session: service.session_of(&prepared.agent),
@@ -320,12 +327,17 @@ fn run(
     let worlds = Arc::clone(&service.worlds);
     let env = environment(service, &prepared);
     let session = Session::begin_as(broker, env, front.clone(), worlds, identity);
-    let account = service.accounts().and_then(|all| all.open(&prepared.agent));
+    let account = service.accounts().and_then(|all| all.open(&account));
     let account = Arc::new(account.map_err(failed)?);
     pay(&account, request.budget).map_err(|up| refuse(&session, &prepared, up))?;
 
     let started = Instant::now();
-    let clock = Clock::start(attempt, &account, request.timeout_ms);
+    let clock = Clock::start(attempt, &account, request.timeout_ms).map_err(|error| {
+        Problem::new(
+            Code::Busy,
+            format!("nobody could end the command in time: {error}"),
+        )
+    })?;
     let isolation = request.isolated.then(|| Isolation {
         keep: true,
         ..Isolation::default()
@@ -398,7 +410,7 @@ fn refuse(session: &Session, prepared: &Prepared, up: UsedUp) -> Problem {
     let text = format!("Budget exceeded: max {} reached", up.kind.what());
     let mut problem = Problem::new(Code::Budget, text);
     problem.hint = Some(format!(
-        "{} of {} are used; `substrate agent budget` shows it, and a person can raise it",
+        "{} of {} are used; `GET /v1/agents` lists what is used; a new agent_id has a budget of its own",
         up.used, up.total
     ));
     problem.span_id = Some(span.span_id.to_string());
@@ -439,18 +451,21 @@ struct Clock {
 }
 
 impl Clock {
-    fn start(attempt: &Arc<Attempt>, account: &Arc<Account>, timeout: Option<u64>) -> Clock {
+    fn start(
+        attempt: &Arc<Attempt>,
+        account: &Arc<Account>,
+        timeout: Option<u64>,
+    ) -> io::Result<Clock> {
         let over = Arc::new((Mutex::new(false), Condvar::new()));
         let (attempt, account) = (Arc::clone(attempt), Arc::clone(account));
         let watched = Arc::clone(&over);
         let thread = std::thread::Builder::new()
             .name("substrate-clock".to_owned())
-            .spawn(move || watch(&attempt, &account, timeout, &watched));
-        Clock {
+            .spawn(move || watch(&attempt, &account, timeout, &watched))?;
+        Ok(Clock {
             over,
-            // Without a thread nobody would end it: then it ends at once, see `watch`.
-            thread: thread.ok(),
-        }
+            thread: Some(thread),
+        })
     }
 
     fn stop(mut self) {

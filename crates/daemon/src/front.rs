@@ -11,6 +11,7 @@ use substrate_broker::Caller;
 use substrate_broker::person::Barrier;
 use substrate_changes::pending::Pending;
 use substrate_executor::front::{Choice, Front, Given, GivenStreams, Inquiry, Kind, Streams};
+use substrate_policy::way_on::way_on;
 use substrate_text::visible;
 use substrate_trace::{Completion, SpanInfo, Stdin};
 use substrate_world::progress::Progress;
@@ -142,7 +143,10 @@ impl Front for ApiFront {
         };
         // Whoever hears of the question finds it.
         self.attempt.set(State::Asking(id));
-        let given = queue.wait(put, self.patience, &|| self.attempt.is_wanted());
+        // Whoever waits for a person keeps nobody else from running.
+        let given = self
+            .service
+            .beside_the_slots(|| queue.wait(put, self.patience, &|| self.attempt.is_wanted()));
         self.attempt.set(State::Running);
         Ok(given)
     }
@@ -182,6 +186,6 @@ pub(crate) fn verdict(span: &SpanInfo) -> Verdict {
             .unwrap_or_default(),
         rule: span.rule.as_ref().map(Rule::from),
         reason: span.reason.clone(),
-        hint: None,
+        hint: span.rule.as_ref().map(|rule| way_on(&rule.list).to_owned()),
     }
 }

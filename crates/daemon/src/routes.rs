@@ -176,9 +176,10 @@ async fn capabilities(Shared(service): App) -> Json<Capabilities> {
     })
 }
 
-async fn status(Shared(service): App) -> Json<Status> {
+async fn status(Shared(service): App, Extension(caller): Who) -> Answers<Status> {
+    who::outside(&caller, "what runs is shown outside sessions only")?;
     let (made, reused) = service.keeper.counts().read();
-    Json(Status {
+    Ok(Json(Status {
         v: VERSION,
         version: service.version.clone(),
         pid: std::process::id(),
@@ -189,7 +190,7 @@ async fn status(Shared(service): App) -> Json<Status> {
         worlds_reused: reused,
         memory_bytes: resident(),
         worlds: worlds::list(&service),
-    })
+    }))
 }
 
 /// Resident memory of this process.
@@ -209,6 +210,11 @@ async fn execute(
     let request: ExecuteRequest = document(request.into_body()).await?;
     let (approval, pty) = (request.approval, request.pty);
     let key = idempotency_key(&headers)?;
+    if approval == Approval::Later {
+        let text =
+            "approval `later` is for clients outside sessions, who may come back for the answer";
+        who::outside(&caller, text)?;
+    }
     let starting = Arc::clone(&service);
     let prepared = blocking(move || execute::prepare(&starting, request, pty)).await??;
     let keyed = key.is_some();
@@ -372,7 +378,12 @@ fn open(query: StreamQuery) -> Open {
     }
 }
 
-async fn trace(Shared(service): App, Path(span): Path<String>) -> Answers<Value> {
+async fn trace(
+    Shared(service): App,
+    Extension(caller): Who,
+    Path(span): Path<String>,
+) -> Answers<Value> {
+    who::outside(&caller, "the trace is shown outside sessions only")?;
     let home = service.home.path.clone();
     let found = blocking(move || -> Result<Value, Problem> {
         let failed = |error: substrate_trace::Error| Problem::new(Code::Failed, error.to_string());
@@ -470,7 +481,8 @@ impl Following {
     }
 }
 
-async fn agents(Shared(service): App) -> Answers<Agents> {
+async fn agents(Shared(service): App, Extension(caller): Who) -> Answers<Agents> {
+    who::outside(&caller, "what agents used is shown outside sessions only")?;
     let listed = blocking(move || service.accounts().and_then(|all| all.list())).await?;
     let agents = listed.map_err(|error| Problem::new(Code::Failed, error.to_string()))?;
     Ok(Json(Agents { v: VERSION, agents }))
@@ -510,11 +522,12 @@ async fn answer(
     }))
 }
 
-async fn kept(Shared(service): App) -> Json<Worlds> {
-    Json(Worlds {
+async fn kept(Shared(service): App, Extension(caller): Who) -> Answers<Worlds> {
+    who::outside(&caller, "worlds are shown outside sessions only")?;
+    Ok(Json(Worlds {
         v: VERSION,
         worlds: worlds::list(&service),
-    })
+    }))
 }
 
 async fn warm(

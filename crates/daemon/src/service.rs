@@ -14,7 +14,7 @@ use substrate_executor::front::{Front, Kind};
 use substrate_executor::worlds::Worlds;
 use substrate_init::control;
 use substrate_trace::SessionId;
-use substrate_warm::borrow::Lender;
+use substrate_warm::borrow::{Cold, Lender};
 use substrate_warm::keep::{Bounds, Keeper};
 use substrate_warm::lend;
 use substrate_warm::worlds::Borrowed;
@@ -129,6 +129,14 @@ impl Service {
         Slot(Arc::clone(self))
     }
 
+    /// Gives the place of a command back while it waits for something else than the machine.
+    pub fn beside_the_slots<T>(&self, waits: impl FnOnce() -> T) -> T {
+        self.slots.free_one();
+        let waited = waits();
+        self.slots.wait();
+        waited
+    }
+
     /// How many commands run.
     pub fn running(&self) -> usize {
         *lock(&self.slots.taken)
@@ -148,6 +156,7 @@ impl Service {
     pub fn unused_for(&self) -> Duration {
         let used = self.connections.load(Ordering::Relaxed) > 0
             || self.running() > 0
+            || self.queue.len() > 0
             || !self.keeper.list().is_empty()
             || !self.terminals.is_empty();
         if used {
@@ -205,6 +214,11 @@ impl Slots {
             .unwrap_or_else(PoisonError::into_inner);
         *taken += 1;
     }
+
+    fn free_one(&self) {
+        *lock(&self.taken) -= 1;
+        self.free.notify_one();
+    }
 }
 
 /// A place among the commands that run.
@@ -212,8 +226,7 @@ pub(crate) struct Slot(Arc<Service>);
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        *lock(&self.0.slots.taken) -= 1;
-        self.0.slots.free.notify_one();
+        self.0.slots.free_one();
         self.0.touch();
     }
 }
@@ -242,7 +255,8 @@ impl Lender for OwnWorlds {
         Ok(ours)
     }
 
-    fn missed(&self, front: &dyn Front, _: bool, why: &str) {
+    fn missed(&self, front: &dyn Front, _: bool, missed: &Cold) {
+        let (Cold::Nobody(why) | Cold::NotThere(why)) = missed;
         front.say(
             Kind::Info,
             &format!("this ran in a world of its own: {why}"),

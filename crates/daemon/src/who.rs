@@ -51,3 +51,21 @@ pub(crate) fn ceilings(caller: &Caller, of: fn(&Caller) -> Vec<Choice>) -> Vec<C
         false => seen,
     }
 }
+
+/// Whose keys name his attempts: outside sessions those of the agent, below one those of the process alone, so that
+/// nobody inside is given the answer to somebody else.
+pub(crate) fn keyring(caller: &Caller, agent: &str) -> String {
+    match caller.enclosure() {
+        None => agent.to_owned(),
+        Some(_) => format!("{agent} below {}", caller.pid()),
+    }
+}
+
+/// Whose account pays. A process below a session pays for the agent of that session; for any other name it pays
+/// from an account apart, so that it can neither use up nor narrow what belongs to somebody else.
+pub(crate) fn account(caller: &Caller, agent: &str) -> String {
+    match caller.enclosure() {
+        Some(_) if caller.agent().is_none_or(|own| own != agent) => format!("{agent}@session"),
+        _ => agent.to_owned(),
+    }
+}

@@ -10,6 +10,7 @@ use substrate_broker::env::SUBSTRATE_AGENT_ID;
 use substrate_broker::person::Barrier;
 use substrate_broker::{Broker, Evaluation, Meaning, Note, enclosure};
 use substrate_policy::settings::OutputRecord;
+use substrate_policy::way_on::way_on;
 use substrate_sys::environment;
 use substrate_trace::{
     Completion, Component, Environment, Event, Key, Mode, Outcome, PARENT_SPAN_VAR, ParentSpan,
@@ -21,6 +22,8 @@ use crate::front::{Front, Kind};
 use crate::variables::{self, variables};
 use crate::worlds::Worlds;
 
+/// Who acts where no agent does.
+const HUMAN: &str = "human";
 /// What a refusal says by a rule without a reason of its own.
 pub(crate) const EXPLICITLY: &str = "Command explicitly denied";
 
@@ -48,7 +51,7 @@ impl Identity {
         let agent = environment::get(env, SUBSTRATE_AGENT_ID)
             .filter(|value| !value.is_empty())
             .map_or_else(
-                || "human".to_owned(),
+                || HUMAN.to_owned(),
                 |value| String::from_utf8_lossy(value).into_owned(),
             );
         Identity {
@@ -288,6 +291,9 @@ impl Session {
         self.record_or_warn(&Event::policy_violation(span, Outcome::Deny));
         self.front
             .say(Kind::Refused, &denial(&span.policy_id, rule, &reason));
+        if let Some(rule) = rule.filter(|_| span.agent_id != HUMAN) {
+            self.front.say(Kind::Info, way_on(&rule.list));
+        }
         self.front.ended(span, None);
     }
 

@@ -16,6 +16,7 @@ mod load;
 pub mod policy;
 pub mod settings;
 pub mod terms;
+pub mod way_on;
 
 pub use facts::Facts;
 pub use judge::{covers, directory_of, judge, unapproved};

@@ -33,8 +33,17 @@ pub trait Lender: Send + Sync {
     /// A connection to him, who may be started for it; or why there is none.
     fn connect(&self) -> Result<OwnedFd, String>;
 
-    /// That somebody should know that there is none.
-    fn missed(&self, front: &dyn Front, observes: bool, why: &str);
+    /// That a command ran without him.
+    fn missed(&self, front: &dyn Front, observes: bool, missed: &Cold);
+}
+
+/// Why a command runs in a world of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cold {
+    /// Nobody who keeps worlds is there.
+    Nobody(String),
+    /// Whoever keeps them has none for it.
+    NotThere(String),
 }
 
 /// Runs what may run in a kept world there, and everything else as another backend does.
@@ -47,7 +56,7 @@ pub struct Warm {
 /// Why a command did not run in a kept world.
 enum Missed {
     /// It can run in one of its own.
-    Cold(String),
+    Cold(Cold),
     /// It cannot run, or has run and something went wrong.
     Failed(WorldError),
 }
@@ -56,6 +65,14 @@ impl From<WorldError> for Missed {
     fn from(error: WorldError) -> Missed {
         Missed::Failed(error)
     }
+}
+
+fn nobody(why: String) -> Missed {
+    Missed::Cold(Cold::Nobody(why))
+}
+
+fn not_there(why: String) -> Missed {
+    Missed::Cold(Cold::NotThere(why))
 }
 
 impl Warm {
@@ -74,16 +91,16 @@ impl Warm {
             front,
             line,
         } = &self.borrowing;
-        let cold = |why: &str| Missed::Cold(why.to_owned());
+        let cold = |why: &str| not_there(why.to_owned());
         let terms = Terms::of(broker, spec, &line.agent);
         let terms = terms.ok_or_else(|| cold("no kept world serves such terms"))?;
-        let streams = Given::of(job).map_err(|error| Missed::Cold(error.to_string()))?;
+        let streams = Given::of(job).map_err(|error| not_there(error.to_string()))?;
         let signals = match job.streams.stdio {
             Stdio::Inherit => Some(relay::take_signals()).transpose(),
             Stdio::Given(_) | Stdio::Terminal(..) => Ok(None),
         };
         let signals = signals.map_err(WorldError::own("take over signals"))?;
-        let channel = Channel::new(self.lender.connect().map_err(Missed::Cold)?);
+        let channel = Channel::new(self.lender.connect().map_err(nobody)?);
         let borrow = ToKeeper::Borrow(Box::new(Borrow {
             v: VERSION,
             terms,
@@ -96,7 +113,7 @@ impl Warm {
             terminal: streams.terminal,
             attended: front.barrier(broker.caller()).is_none(),
         }));
-        let lost = |error: io::Error| Missed::Cold(format!("the service is gone: {error}"));
+        let lost = |error: io::Error| nobody(format!("the service is gone: {error}"));
         channel.send(&borrow, &streams.fds()).map_err(lost)?;
         let conversation = Conversation {
             channel: &channel,
@@ -230,15 +247,15 @@ impl Conversation<'_> {
     /// Hears whether the command runs.
     fn await_start(&self) -> Result<(Started, Vec<OwnedFd>), Missed> {
         loop {
-            let gone = || Missed::Cold("the service is gone".to_owned());
+            let gone = || nobody("the service is gone".to_owned());
             let received = self
                 .channel
                 .receive()
-                .map_err(|error| Missed::Cold(error.to_string()))?;
+                .map_err(|error| nobody(error.to_string()))?;
             let (message, fds) = received.ok_or_else(gone)?;
             match message {
                 ToBorrower::Started(started) => return Ok((started, fds)),
-                ToBorrower::Cold(why) => return Err(Missed::Cold(why)),
+                ToBorrower::Cold(why) => return Err(not_there(why)),
                 ToBorrower::NotStarted(error) => return Err(Missed::Failed(error)),
                 other => self.heed(other),
             }

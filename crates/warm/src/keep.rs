@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -79,6 +79,7 @@ pub struct Keeper {
     worlds: Arc<dyn Worlds>,
     bounds: Bounds,
     kept: Mutex<HashMap<String, Arc<Slot>>>,
+    coming: AtomicUsize,
     ending: AtomicBool,
     counts: Counts,
 }
@@ -110,6 +111,7 @@ impl Keeper {
             worlds,
             bounds,
             kept: Mutex::default(),
+            coming: AtomicUsize::new(0),
             ending: AtomicBool::new(false),
             counts: Counts::default(),
         }
@@ -146,6 +148,8 @@ impl Keeper {
             return Ok(InUse::of(kept));
         }
         *place = None;
+        // Counted before there is room for it, so that many at once do not find the same room.
+        let _coming = Coming::one(&self.coming);
         let made = self.make_room().and_then(|()| self.make(terms));
         let kept = made.inspect_err(|_| {
             // Nobody else may be left waiting for a place that stays empty.
@@ -173,7 +177,7 @@ impl Keeper {
     fn make_room(&self) -> Result<(), NoWorld> {
         loop {
             let mut all = self.list();
-            if all.len() < self.bounds.worlds {
+            if all.len() + self.coming.load(Ordering::Acquire) <= self.bounds.worlds {
                 return Ok(());
             }
             all.retain(|kept| kept.idle_since().is_some());
@@ -245,6 +249,22 @@ impl Keeper {
                 kept.end(&self.worlds);
             }
         }
+    }
+}
+
+/// A world that is about to be there.
+struct Coming<'k>(&'k AtomicUsize);
+
+impl Coming<'_> {
+    fn one(count: &AtomicUsize) -> Coming<'_> {
+        count.fetch_add(1, Ordering::AcqRel);
+        Coming(count)
+    }
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -2,7 +2,7 @@
 //! and whether a person is there are questions about a [`Caller`], never about the process that
 //! happens to answer them.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -11,6 +11,7 @@ use substrate_sys::{identity, marker, peer, pidfd};
 
 use super::enclosure::{self, Ancestor, Trace};
 use super::process::{Identity, Stat, chain_of};
+use crate::env::SUBSTRATE_AGENT_ID;
 use crate::home::{Home, NoHome};
 
 /// A process on whose behalf something is asked.
@@ -113,6 +114,13 @@ impl Caller {
             Origin::Own => enclosure::marked(),
             Origin::Peer { .. } => marker::of(self.pid).map_or(true, |mark| mark.is_some()),
         }
+    }
+
+    /// The agent whose session is around it: the name that the outermost Substrate process above it was started with.
+    /// Nothing below that process can change it.
+    pub fn agent(&self) -> Option<OsString> {
+        let outermost = self.ancestors().pop()?;
+        enclosure::variable(outermost.pid, SUBSTRATE_AGENT_ID)
     }
 
     /// Whether it is this process or one below it.

@@ -131,7 +131,7 @@ fn came_from_a_shim(pid: u32) -> bool {
 }
 
 /// A variable of the environment that a process was started with.
-fn variable(pid: u32, name: &str) -> Option<OsString> {
+pub(crate) fn variable(pid: u32, name: &str) -> Option<OsString> {
     let environment = read_whole(&format!("/proc/{pid}/environ")).ok()?;
     find(&environment, name).map(|value| OsString::from_vec(value.to_vec()))
 }

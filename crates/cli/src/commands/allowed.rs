@@ -2,6 +2,7 @@
 
 use crate::asker::Asker;
 use serde_json::{Value, json};
+use substrate_broker::env::SUBSTRATE_AGENT_ID;
 use substrate_broker::{Around, Input, Origin, Request};
 use substrate_text::visible;
 
@@ -97,6 +98,12 @@ pub fn run(asker: &Asker, as_json: bool) -> Result<(), Failure> {
         ));
     }
     text.push_str("`substrate policy explain LINE` says what would become of a line\n");
+    if std::env::var_os(SUBSTRATE_AGENT_ID).is_some_and(|agent| agent != "human") {
+        text.push_str(
+            "what is refused is refused again however it is written: take another way, or tell the person what \
+             you need and why\n",
+        );
+    }
     Ok(out::print(&text)?)
 }
 
