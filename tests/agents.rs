@@ -297,6 +297,7 @@ fn an_isolated_agent_leaves_a_result_and_its_own_state_is_real() {
         &["--isolated"],
         &[
             "run echo new > made",
+            "run echo true > .envrc",
             "run echo state > ~/.substrate-mock/state",
             "run cat ~/.substrate-mock/state",
         ],
@@ -307,9 +308,10 @@ fn an_isolated_agent_leaves_a_result_and_its_own_state_is_real() {
     let state = rig.user_home().join(".substrate-mock/state");
     assert_eq!(fs::read_to_string(state).unwrap(), "state\n", "{screen}");
     assert!(
-        screen.contains("1 new, 0 modified, 0 deleted, held back"),
+        screen.contains("2 new, 0 modified, 0 deleted, held back"),
         "{screen}"
     );
+    assert!(screen.contains(".envrc: direnv runs it"), "{screen}");
     let done = rig.sandbox.events("command_complete").pop().unwrap();
     assert!(
         !done["fs_diff"].to_string().contains("substrate-mock"),
@@ -319,7 +321,12 @@ fn an_isolated_agent_leaves_a_result_and_its_own_state_is_real() {
     let diff = rig.sandbox.run(["world", "diff", &id]);
     assert!(text(&diff.stdout).contains("made"), "{diff:?}");
     assert!(!text(&diff.stdout).contains("substrate-mock"), "{diff:?}");
-    assert!(rig.sandbox.run(["world", "apply", &id]).status.success());
+    assert!(
+        rig.sandbox
+            .run(["world", "apply", &id])
+            .status
+            .success()
+    );
     assert_eq!(
         fs::read_to_string(rig.sandbox.project().join("made")).unwrap(),
         "new\n"

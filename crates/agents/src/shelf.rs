@@ -137,7 +137,7 @@ fn read(path: &Path) -> Result<Descriptor, ShelfError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::descriptor::Auth;
+    use crate::descriptor::{Access, Auth};
     use crate::load::schema;
 
     #[test]
@@ -156,6 +156,13 @@ mod tests {
                 descriptor.auth != Auth::Inside || !descriptor.login.is_empty(),
                 "{named}"
             );
+            // A client refreshes its log-in, which has to arrive in the person's home.
+            for login in &descriptor.login {
+                let mut homes = descriptor.home.iter();
+                let real =
+                    homes.any(|home| home.access == Access::Write && login.starts_with(&home.path));
+                assert!(real, "{named}: {}", login.display());
+            }
         }
     }
 

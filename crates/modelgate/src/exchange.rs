@@ -90,7 +90,8 @@ impl Exchange<'_> {
         if routes.any(|route| route.matches(&head.method, &head.path)) {
             return Ok(());
         }
-        let text = "the model gate does not pass this on; it is not among the agent's `gate.allow`";
+        let text =
+            "the model gate does not pass this on; it is not among the agent's `models[].allow`";
         Err(Stop::new(Why::Route, text.to_owned()))
     }
 

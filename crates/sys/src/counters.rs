@@ -5,6 +5,8 @@ use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// Numbers that every process with the same file sees and changes at once.
@@ -28,7 +30,11 @@ impl Counters {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         if file.metadata()?.len() < bytes as u64 {
-            file.set_len(bytes as u64)?;
+            // With room of its own: a hole on a full disk would end whoever writes to it with SIGBUS.
+            match fallocate(file, FallocateFlags::empty(), 0, bytes as u64) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(bytes as u64)?,
+                made => made?,
+            }
         }
         // SAFETY: a fresh mapping of an open descriptor at an address of the kernel's choice
         // aliases no memory of ours.

@@ -10,8 +10,10 @@ use substrate_broker::choice::FLOOR;
 use substrate_broker::{Broker, Caller, person, project};
 use substrate_executor::shell_path::shell_path;
 use substrate_linux::{netprobe, probe, trial};
+use substrate_sys::environment;
 use substrate_trace::Level;
 
+use crate::commands::agent::plan::user_home;
 use crate::commands::agent::providers;
 use crate::commands::agent_doctor::{self, Found};
 use crate::commands::shim;
@@ -266,7 +268,7 @@ fn agents(asker: &Asker) -> Vec<(State, String)> {
         .iter()
         .map(|broken| (State::Limited, broken.to_string()));
     let mut lines: Vec<(State, String)> = broken.collect();
-    for provider in providers::known(asker, &shelf, &home.user) {
+    for provider in providers::known(asker, &shelf, &user_home(&environment::raw(), &home)) {
         let Some(program) = provider
             .program
             .as_ref()

@@ -2,7 +2,7 @@
 
 mod gate;
 mod mock;
-mod plan;
+pub mod plan;
 pub mod providers;
 mod report;
 mod run;

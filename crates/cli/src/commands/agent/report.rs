@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use substrate_agents::{Descriptor, Outcome};
+use substrate_changes::apply::{self, ApplyOptions};
+use substrate_changes::pending::Pending;
 use substrate_changes::risk;
 use substrate_modelgate::{Limit, Spent, Usage};
 use substrate_runtime::supervise::Ending;
@@ -94,6 +96,8 @@ pub struct Report {
     pub later: Vec<(PathBuf, String)>,
     /// What was refused, and how often.
     pub refused: BTreeMap<Refusal, u64>,
+    /// What became of writes that were held back: `keep`, `apply` or `discard`.
+    pub settled: Option<String>,
     /// Something was refused that a person would have been asked about.
     pub asked: bool,
     /// Whom it talked to.
@@ -121,7 +125,10 @@ impl Report {
                 report.take(&record.span, main.as_deref());
             }
         }
-        report.find_later(run.isolated);
+        match report.is_held(run) {
+            true => report.find_later_in_held(home, main.as_deref()),
+            false => report.find_later(),
+        }
         let why = "the client runs what its settings name";
         report
             .later
@@ -149,6 +156,13 @@ impl Report {
                 self.count(what.to_owned(), why.to_owned());
             }
             "rate_limit" => self.limits.extend(span.limit.clone()),
+            "world_event" if main == Some(span.span_id.as_str()) => {
+                let settles = ["keep", "apply", "discard"];
+                let action = span.action.as_deref();
+                if let Some(action) = action.filter(|action| settles.contains(action)) {
+                    self.settled = Some(action.to_owned());
+                }
+            }
             _ => {}
         }
     }
@@ -180,9 +194,26 @@ impl Report {
         }
     }
 
-    /// Files that are on the host now and run there. Of a result that waits, `world diff` tells.
-    fn find_later(&mut self, isolated: bool) {
-        let Some(changes) = self.changes.as_ref().filter(|_| !isolated) else {
+    /// Whether its writes wait for a decision.
+    pub fn is_held(&self, run: &Run) -> bool {
+        run.isolated && matches!(self.settled.as_deref(), None | Some("keep"))
+    }
+
+    /// Files of a result that waits and would run once it is applied.
+    fn find_later_in_held(&mut self, home: &Path, span: Option<&str>) {
+        let pending = span.and_then(|span| Pending::find(home, span).ok());
+        let Some(pending) = pending else { return };
+        if let Ok(check) = apply::check(&pending, &ApplyOptions::default(), &mut |_| true) {
+            let flags = check.flags.into_iter();
+            self.later
+                .extend(flags.map(|flag| (flag.path, flag.reason.as_str().to_owned())));
+        }
+    }
+
+    /// Files that are on the host now and run there.
+    fn find_later(&mut self) {
+        let discarded = self.settled.as_deref() == Some("discard");
+        let Some(changes) = self.changes.as_ref().filter(|_| !discarded) else {
             return;
         };
         for (paths, created) in [(&changes.writes, true), (&changes.mods, false)] {
@@ -264,7 +295,8 @@ impl Report {
                 "cost_usd": run.cost(),
             },
             "changes": self.changes.as_ref().map(|diff| json!({
-                "held": run.isolated,
+                "held": self.is_held(run),
+                "settled": self.settled,
                 "created": paths(&diff.writes),
                 "modified": paths(&diff.mods),
                 "deleted": paths(&diff.deletes),

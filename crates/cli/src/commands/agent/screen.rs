@@ -130,7 +130,12 @@ fn changes(run: &Run, report: &Report, screen: &mut Screen) {
         };
         return screen.line("changed", text);
     };
-    let held = if run.isolated { ", held back" } else { "" };
+    let held = match report.settled.as_deref() {
+        Some("apply") => ", applied",
+        Some("discard") => ", discarded",
+        _ if report.is_held(run) => ", held back",
+        _ => "",
+    };
     let (new, modified, gone) = (diff.writes.len(), diff.mods.len(), diff.deletes.len());
     screen.line(
         "changed",
