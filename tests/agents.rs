@@ -321,12 +321,7 @@ fn an_isolated_agent_leaves_a_result_and_its_own_state_is_real() {
     let diff = rig.sandbox.run(["world", "diff", &id]);
     assert!(text(&diff.stdout).contains("made"), "{diff:?}");
     assert!(!text(&diff.stdout).contains("substrate-mock"), "{diff:?}");
-    assert!(
-        rig.sandbox
-            .run(["world", "apply", &id])
-            .status
-            .success()
-    );
+    assert!(rig.sandbox.run(["world", "apply", &id]).status.success());
     assert_eq!(
         fs::read_to_string(rig.sandbox.project().join("made")).unwrap(),
         "new\n"

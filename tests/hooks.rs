@@ -112,6 +112,29 @@ fn an_answer_that_nobody_takes_blocks() {
     is_blocked(&child.wait_with_output().unwrap());
 }
 
+/// A client goes on when its own time for a hook is over, so ours is over first, whatever holds it up.
+#[test]
+fn a_hook_that_cannot_go_on_blocks_in_time() {
+    let sandbox = Sandbox::with_policy(POLICY);
+    let (reader, mut full) = std::io::pipe().unwrap();
+    full.write_all(&[0; 1 << 16]).unwrap();
+    let begin = Instant::now();
+    let mut child = sandbox
+        .substrate()
+        .args(["hook", "claude"])
+        .stdin(Stdio::piped())
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&bash(&sandbox, "sudo id")).unwrap();
+    drop(input);
+    is_blocked(&child.wait_with_output().unwrap());
+    drop(reader);
+    assert!(begin.elapsed() < Duration::from_secs(30));
+}
+
 #[test]
 fn a_client_that_never_ends_is_not_waited_for() {
     let sandbox = Sandbox::with_policy(POLICY);

@@ -261,6 +261,44 @@ fn a_patch_in_a_line_of_codex_is_judged_as_one() {
     }
 }
 
+/// What a client is about to ask its user it asks, or it is told no in the form that the occasion has.
+#[test]
+fn permissions_are_given_by_no_answer() {
+    let place = Place::with_policy(POLICY);
+    let answer = |client: Client, told: Value| -> Option<Value> {
+        let event = hook::read(client, occasion(client), told.to_string().as_bytes()).unwrap();
+        let answer = hook::run(client, &event, &place.broker(), &place.around(&[])).unwrap();
+        answer.map(|text| serde_json::from_str(&text).unwrap())
+    };
+    let cwd = place.project();
+    let shell = |line: &str| json!({ "hook_event_name": "beforeShellExecution", "command": line, "cwd": cwd });
+    let passed = answer(Client::Cursor, shell("ls")).unwrap();
+    assert_eq!(passed, json!({ "continue": true }));
+    assert_eq!(
+        answer(Client::Cursor, shell("sudo id")).unwrap()["permission"],
+        "deny"
+    );
+    let told = answer(Client::Cursor, json!({ "hook_event_name": "stop" })).unwrap();
+    assert_eq!(told, json!({ "continue": true }));
+    let unheard = json!({ "hook_event_name": "beforeEverything", "command": "ls" });
+    assert!(hook::read(Client::Cursor, None, unheard.to_string().as_bytes()).is_err());
+
+    let request = |line: &str| json!({ "hook_event_name": "PermissionRequest", "tool_name": "Bash", "tool_input": { "command": line }, "cwd": cwd });
+    for client in [Client::Claude, Client::Codex] {
+        let said = answer(client, request("sudo id")).unwrap();
+        let decision = &said["hookSpecificOutput"]["decision"];
+        assert_eq!(decision["behavior"], "deny", "{said}");
+        assert!(
+            decision["message"].as_str().unwrap().contains("sudo *"),
+            "{said}"
+        );
+        assert_eq!(answer(client, request("ls")), None);
+        // Who cannot have its user asked refuses what a person would have to approve.
+        let asked = answer(client, request("git push origin"));
+        assert_eq!(asked.is_none(), client.asks(), "{asked:?}");
+    }
+}
+
 #[test]
 fn other_occasions_of_clients() {
     let shell = json!({ "hook_event_name": "beforeShellExecution", "command": "ls", "cwd": "/p" });

@@ -180,6 +180,11 @@ fn no_payload_is_a_permission() {
                 continue;
             };
             let Happening::Before(call) = &event.happening else {
+                // Whatever else it is taken for, it is no permission.
+                let answer = hook::run(client, &event, &broker, &around);
+                let text = answer.ok().flatten().unwrap_or_default();
+                let shown = String::from_utf8_lossy(&bytes);
+                assert!(!text.contains("allow"), "{client}: {shown}\n{text}");
                 continue;
             };
             // Tools that do nothing by themselves, and reading what is no file (`/dev/null`, …).

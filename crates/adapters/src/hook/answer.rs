@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::event::Event;
+use super::event::{Event, Happening};
 use crate::client::Client;
 
 /// What becomes of a call.
@@ -40,12 +40,13 @@ pub fn in_words_of(client: Client, event: &Event, verdict: &Verdict) -> Option<V
         // It changes no argument without a permission.
         Client::Codex => claude(event, verdict, Some("allow")),
         Client::Gemini => gemini(event, verdict),
-        Client::Cursor => Some(cursor(verdict)),
+        Client::Cursor => Some(cursor(event, verdict)),
         Client::Opencode => opencode(verdict),
         // It also sends events in Claude's form, and hears an answer in both.
         Client::Copilot if event.name.starts_with(char::is_uppercase) => {
             claude(event, verdict, Some("allow"))
         }
+        Client::Copilot if event.name == "permissionRequest" => refused(verdict),
         Client::Copilot => copilot(verdict),
     }
 }
@@ -53,6 +54,11 @@ pub fn in_words_of(client: Client, event: &Event, verdict: &Verdict) -> Option<V
 /// `rewritten` is what goes with other arguments: Claude Code itself needs no word, and with none what it asks
 /// its user stays as it is.
 fn claude(event: &Event, verdict: &Verdict, rewritten: Option<&str>) -> Option<Value> {
+    if event.name == "PermissionRequest" {
+        return refused(verdict).map(|decision| {
+            json!({ "hookSpecificOutput": { "hookEventName": event.name, "decision": decision } })
+        });
+    }
     let specific = match verdict {
         Verdict::Pass => return None,
         Verdict::Deny(why) => json!({
@@ -73,6 +79,14 @@ fn claude(event: &Event, verdict: &Verdict, rewritten: Option<&str>) -> Option<V
     Some(json!({ "hookSpecificOutput": specific }))
 }
 
+/// The answer to a client that is about to ask its user: a no, or nothing, because the question stands anyway.
+fn refused(verdict: &Verdict) -> Option<Value> {
+    match verdict {
+        Verdict::Deny(why) => Some(json!({ "behavior": "deny", "message": why })),
+        Verdict::Pass | Verdict::Ask(_) | Verdict::Rewrite(_) => None,
+    }
+}
+
 fn gemini(event: &Event, verdict: &Verdict) -> Option<Value> {
     match verdict {
         Verdict::Pass => None,
@@ -85,10 +99,13 @@ fn gemini(event: &Event, verdict: &Verdict) -> Option<Value> {
     }
 }
 
-/// It waits for an answer to everything.
-fn cursor(verdict: &Verdict) -> Value {
+/// It waits for an answer to everything. Permission is given by no answer: what it asks its user stays as it is.
+fn cursor(event: &Event, verdict: &Verdict) -> Value {
+    if !matches!(event.happening, Happening::Before(_)) {
+        return json!({ "continue": true });
+    }
     let (permission, why) = match verdict {
-        Verdict::Pass => return json!({ "permission": "allow", "continue": true }),
+        Verdict::Pass => return json!({ "continue": true }),
         Verdict::Deny(why) => ("deny", why.clone()),
         Verdict::Ask(why) => ("ask", why.clone()),
         Verdict::Rewrite(_) => ("deny", "it cannot be run as it is".to_owned()),

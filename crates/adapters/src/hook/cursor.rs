@@ -39,6 +39,9 @@ pub fn read(event: Option<&str>, told: &Map<String, Value>) -> Result<Event, Str
         _ if name == "preToolUse" || told.contains_key("tool_name") => {
             Happening::Before(call(told)?)
         }
+        "beforeSubmitPrompt" => Happening::Told(claude::word(name), claude::detail(told)),
+        // Something that is about to happen and that nobody here knows how to judge.
+        _ if name.starts_with("before") => return Err(format!("`{name}` is not known")),
         _ => Happening::Told(claude::word(name), claude::detail(told)),
     };
     let roots = told.get("workspace_roots").and_then(Value::as_array);

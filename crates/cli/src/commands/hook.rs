@@ -24,6 +24,8 @@ const BLOCKED: i32 = 2;
 
 /// How long a client may take to tell what it has to; its own limit is longer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an answer may take in all, whatever holds it up: a client that waits longer than it was told to goes on.
+const LONGEST_WAIT: Duration = Duration::from_secs(12);
 
 /// Reads its arguments by hand, because every call of every tool waits for this; `None` where they are not
 /// what clients write, for the parser that has the words for it.
@@ -51,6 +53,11 @@ pub fn carry_out(asker: &Asker, client: &str, event: Option<&str>) -> Ending {
         say("substrate has failed; this is a mistake in it");
         std::process::exit(BLOCKED);
     }));
+    std::thread::spawn(|| {
+        std::thread::sleep(LONGEST_WAIT);
+        say("there was no verdict in time");
+        std::process::exit(BLOCKED);
+    });
     match answer(asker, client, event) {
         Ok(()) => Ending::Exit(0),
         Err(problem) => {
