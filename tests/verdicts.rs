@@ -34,6 +34,97 @@ fn the_agent_preset_meets_its_numbers() {
     assert!(rate("pass", "asked") <= 0.08, "pass {}", report["pass"]);
 }
 
+/// A report of `policy test` on rows that are given as text.
+fn report(sandbox: &Sandbox, policy: &str, rows: &str, more: &[&str]) -> (Value, Option<i32>) {
+    let file = sandbox.home().join("rows.jsonl");
+    std::fs::write(&file, rows).unwrap();
+    let mut arguments = vec!["policy", "test", file.to_str().unwrap(), "--policy", policy];
+    arguments.push("--json");
+    arguments.extend(more);
+    let output = sandbox.run(arguments);
+    let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    (report, output.status.code())
+}
+
+#[test]
+fn rows_are_counted_by_what_was_expected() {
+    let sandbox = Sandbox::new();
+    sandbox.policy(
+        "counted",
+        "id: counted\nname: Counted\nmode: enforce\nfs: { read: [\"/**\"], write: [\"/**\"] }\n\
+         commands: { denied: [\"one *\"], ask: [\"two *\"], isolated: [\"three *\"] }\n\
+         world: { isolated: fresh }\n",
+    );
+    let rows = "{\"command\":\"one\",\"expect\":\"guard\",\"kind\":\"a\"}\n\
+                {\"command\":\"four\",\"expect\":\"guard\",\"kind\":\"b\"}\n\
+                {\"command\":\"two\",\"expect\":\"pass\",\"kind\":\"b\"}\n\
+                {\"command\":\"three\",\"expect\":\"pass\"}\n\
+                {\"command\":\"one\",\"expect\":\"either\"}\n\
+                {\"command\":\"four\",\"expect\":\"either\"}\n";
+    let (all, code) = report(&sandbox, "counted", rows, &["--by", "kind"]);
+    assert_eq!(code, Some(1));
+    assert_eq!(all["guard"]["met"], 1);
+    assert_eq!(all["guard"]["rate"], 0.5);
+    assert_eq!(all["pass"]["met"], 2);
+    assert_eq!(all["pass"]["asked"], 0.5);
+    assert_eq!(all["pass"]["isolated"], 0.5);
+    assert_eq!(all["pass"]["fresh"], 0.5);
+    assert_eq!(all["either"]["rows"], 2);
+    assert_eq!(all["misses"].as_array().unwrap().len(), 1);
+    assert_eq!(all["by"]["a"]["guard"]["rate"], 1.0);
+    assert_eq!(all["by"]["b"]["guard"]["rate"], 0.0);
+    assert_eq!(all["by"]["-"]["pass"]["isolated"], 1.0);
+
+    let (totals, code) = report(&sandbox, "counted", rows, &["--totals"]);
+    assert_eq!(code, Some(1));
+    assert_eq!(totals["guard"], all["guard"]);
+    assert_eq!(totals.get("misses"), None);
+    assert_eq!(totals.get("by"), None);
+
+    let either = "{\"command\":\"four\",\"expect\":\"either\"}\n";
+    assert_eq!(report(&sandbox, "counted", either, &[]).1, Some(0));
+}
+
+/// Isolation that the world of the session satisfies costs nothing, and is counted apart.
+#[test]
+fn isolation_in_the_world_of_the_session_is_no_fresh_world() {
+    let sandbox = Sandbox::new();
+    let rows = "{\"command\":\"python3 -c 'print(1)'\",\"expect\":\"pass\"}\n";
+    let (report, _) = report(&sandbox, "agent", rows, &[]);
+    assert_eq!(report["pass"]["isolated"], 1.0);
+    assert_eq!(report["pass"]["fresh"], 0.0);
+}
+
+/// The short form of `scripts/verdicts`: lines that are drawn anew, from tables that no preset reads.
+#[test]
+fn the_agent_preset_holds_on_lines_that_are_drawn_anew() {
+    let python = std::process::Command::new("python3")
+        .args(["-c", "import tomllib"])
+        .output();
+    if !python.is_ok_and(|output| output.status.success()) {
+        return substrate_rig::skip(
+            "the_agent_preset_holds_on_lines_that_are_drawn_anew",
+            "there is no python3 with tomllib",
+        );
+    }
+    let sandbox = Sandbox::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/verdicts");
+    let mut command = std::process::Command::new(script);
+    command.args(["--count", "1500", "--json", "--binary"]);
+    command.arg(sandbox.substrate().get_program());
+    command.env_remove("SUBSTRATE_VERDICTS");
+    let output = command.output().unwrap();
+    let report: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    for set in ["generated", "held"] {
+        let rate = |kind: &str, name: &str| report[set][kind][name].as_f64().unwrap();
+        assert!(report[set]["guard"]["rows"].as_u64().unwrap() > 500);
+        assert!(rate("guard", "rate") >= 0.60, "{set}, {report:#}");
+        assert!(rate("pass", "rate") >= 0.95, "{set}, {report:#}");
+        assert!(rate("pass", "asked") <= 0.12, "{set}, {report:#}");
+    }
+}
+
 /// What a policy says about many lines, in one process.
 fn verdicts(sandbox: &Sandbox, policy: &str, lines: &[String]) -> Vec<String> {
     let mut child = sandbox

@@ -207,11 +207,17 @@ pub enum PolicyCommand {
     Explain(ExplainArgs),
     /// Score a file of commands with expected verdicts
     Test {
-        /// JSON lines: {"command": …, "expect": "guard"|"pass"}
+        /// JSON lines: {"command": …, "expect": "guard"|"pass"|"either"}
         file: PathBuf,
         /// Judge by this policy
         #[arg(long, value_name = "NAME|FILE")]
         policy: Option<OsString>,
+        /// Totals only, no row
+        #[arg(long)]
+        totals: bool,
+        /// Totals for every value of this field of the rows, too
+        #[arg(long, value_name = "FIELD")]
+        by: Option<String>,
         /// As JSON
         #[arg(long)]
         json: bool,

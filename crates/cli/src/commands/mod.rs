@@ -80,8 +80,15 @@ pub fn run(arguments: &[OsString], asker: &Asker) -> Ending {
         Command::Run(args) => return run::run(asker, args),
         Command::Replay(args) => return replay::run(asker, args),
         Command::Policy(PolicyCommand::Explain(args)) => explain::run(asker, &args),
-        Command::Policy(PolicyCommand::Test { file, policy, json }) => {
-            verdicts::run(asker, &file, policy, json)
+        Command::Policy(PolicyCommand::Test {
+            file,
+            policy,
+            totals,
+            by,
+            json,
+        }) => {
+            let shape = verdicts::Shape { totals, by, json };
+            verdicts::run(asker, &file, policy, &shape)
         }
         Command::Policy(PolicyCommand::Whatif {
             policy,
