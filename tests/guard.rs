@@ -487,6 +487,27 @@ fn what_needs_approval_is_refused_where_nobody_is() {
     assert!(text.contains("run it as its own line"), "{text}");
 }
 
+/// Helpers that nobody has described are a program's own work, and no line of anybody's.
+#[test]
+fn a_policy_without_nested_worlds_lets_unknown_helpers_start() {
+    let rules = "commands: { nested: deny }\n\
+                 effects: { isolated: [\"exec:unknown\", \"run_code:inline\"] }\n";
+    let rig = Rig::new(rules, None);
+    std::os::unix::fs::symlink("/bin/true", rig.path("helper")).unwrap();
+    let output = rig
+        .command("sh -c '$HELPER && echo helped'")
+        .env("HELPER", "./helper")
+        .output()
+        .unwrap();
+    assert_eq!(output.stdout, b"helped\n", "{output:?}");
+    let output = rig
+        .command("$CODE -e 'print 1'")
+        .env("CODE", "perl")
+        .output()
+        .unwrap();
+    assert!(!output.status.success(), "{output:?}");
+}
+
 #[test]
 fn an_isolated_world_satisfies_what_wants_isolation() {
     let rules = "commands: { isolated: [\"mkdir *\"] }\nworld: { on_finish: discard }\n";

@@ -421,6 +421,39 @@ fn a_dev_server_is_reached_through_a_published_port() {
     }
 }
 
+/// A program that nobody has described is contained by the world that the session has: its servers and its files
+/// in `/tmp` are there for the next line.
+#[test]
+fn an_unknown_program_lives_on_in_the_world_of_the_session() {
+    let sandbox = Sandbox::with_policy(&policy(
+        "effects: { isolated: [\"exec:unknown\"] }\nworld: { isolated: session }\n",
+    ));
+    // A link in the project stands for what it points to, so this is none of the project's own programs.
+    std::os::unix::fs::symlink("/bin/bash", sandbox.project().join("frobd")).unwrap();
+    let work = sandbox.project().join("work");
+    write(
+        &work,
+        "./frobd -c 'echo $$ > /tmp/frobd; exec sleep 60' &\n\
+         for i in $(seq 50); do test -s /tmp/frobd && break; sleep 0.1; done\n\
+         kill -0 $(cat /tmp/frobd) && echo alive\n\
+         kill $(cat /tmp/frobd)\n",
+    );
+    let output = sandbox
+        .substrate()
+        .stdin(std::fs::File::open(work).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(output.stdout, b"alive\n", "{}", text(&output));
+    assert!(!text(&output).contains("held back"), "{}", text(&output));
+    let done = sandbox.events("command_complete");
+    assert!(
+        done.iter().all(|span| span["place"] == "session"),
+        "{done:#?}"
+    );
+    let starts = sandbox.events("command_start");
+    assert_eq!(starts[0]["verdict"], "isolate", "{starts:#?}");
+}
+
 #[test]
 fn an_ssh_agent_is_let_in_by_name() {
     if !have("ssh-agent", &["ssh-agent", "ssh-add"]) {

@@ -99,3 +99,55 @@ fn what_fs_write_names_is_no_part_of_the_system() {
         assert_eq!(found, verdict, "{policy}: {line}");
     }
 }
+
+/// What nobody has described is contained, not asked about; what the project has of its own is not.
+#[test]
+fn unknown_programs_are_contained() {
+    let place = Place::new();
+    place.policy(
+        "own",
+        "mode: enforce\nworld: { enabled: off }\neffects: { isolated: [\"exec:unknown\"] }\n",
+    );
+    let project = place.project();
+    for directory in ["node_modules/.bin", ".venv/bin", "target/debug", "sub"] {
+        std::fs::create_dir_all(project.join(directory)).unwrap();
+        place.program(&project.join(directory).join("frobnicate"));
+    }
+    place.program(&project.join("run.sh"));
+    let elsewhere = place.home().path.join("frobnicate");
+    place.program(&elsewhere);
+    std::os::unix::fs::symlink(&elsewhere, project.join("elsewhere")).unwrap();
+    let found = |policy: &str, line: &str| {
+        let found = judge(&place.broker(policy), line, &project).judgement;
+        (found.verdict, found.isolate)
+    };
+    let isolated = (Verdict::Isolate, true);
+    let allowed = (Verdict::Allow, false);
+    for (line, expected) in [
+        ("frobnicate", isolated),
+        ("frobnicate list", isolated),
+        ("env frobnicate --version", isolated),
+        ("bash -c 'frobnicate x'", isolated),
+        ("./elsewhere", isolated),
+        ("../home/frobnicate", isolated),
+        ("sub/../../home/frobnicate", isolated),
+        ("/usr/lib/frobnicate", isolated),
+        ("cd /usr/lib && ./frobnicate", isolated),
+        ("cd \"$somewhere\"; ./frobnicate", isolated),
+        ("alias frobnicate=true; frobnicate", isolated),
+        ("f() { true; }; f", allowed),
+        ("./run.sh --all", allowed),
+        ("./not-built-yet", allowed),
+        ("cd sub && ./frobnicate", allowed),
+        ("node_modules/.bin/frobnicate .", allowed),
+        (".venv/bin/frobnicate", allowed),
+        ("target/debug/frobnicate", allowed),
+        ("true; umask 022; ls; cargo build", allowed),
+    ] {
+        assert_eq!(found("own", line), expected, "{line}");
+    }
+    assert_eq!(found("agent", "frobnicate"), isolated);
+    // Anybody may have put something into /tmp, whoever's project that is.
+    assert_eq!(found("agent", "/tmp/frobnicate"), isolated);
+    assert_eq!(found("agent", "frobnicate delete x").0, Verdict::Ask);
+}

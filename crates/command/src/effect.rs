@@ -1,5 +1,6 @@
 //! What a command does to the world around it.
 
+use crate::model::UNKNOWN;
 use crate::word::Word;
 
 /// The kinds of effect that policies speak of.
@@ -157,6 +158,17 @@ impl Effect {
             object,
             recursive: false,
         }
+    }
+
+    /// Whatever a program does that has no model.
+    pub fn unknown_program() -> Self {
+        Self::new(Action::Exec, Object::Resource(UNKNOWN.to_owned()))
+    }
+
+    /// Whether it only says that nobody has described the program.
+    pub fn is_unknown_program(&self) -> bool {
+        self.action == Action::Exec
+            && matches!(&self.object, Object::Resource(name) if name == UNKNOWN)
     }
 
     /// An effect on a path.

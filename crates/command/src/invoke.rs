@@ -10,7 +10,7 @@ use crate::environment::{self, Runs};
 use crate::findings::{Findings, Nested};
 use crate::flow::{Flow, push_piece};
 use crate::line::{Assignment, Cwd, Redirect, RedirectKind, Stage};
-use crate::names::IsFunction;
+use crate::names::{IsFunction, is_builtin};
 use crate::scope::{Scope, Value, Variable, moved};
 use crate::word::{Piece, Word};
 use crate::{sniff, verbs};
@@ -101,6 +101,9 @@ impl Analyser<'_> {
                 sniff::argument(word, &mut findings.effects);
             }
             findings.effects.extend(verbs::deletes(&argv));
+            if !name.as_deref().is_some_and(is_builtin) {
+                findings.effects.push(Effect::unknown_program());
+            }
         } else if !is_inert(&levels, &args, &argv) {
             consequences(&levels, &args, &argv, false, &mut findings);
         }

@@ -10,6 +10,9 @@ use std::sync::OnceLock;
 use crate::effect::{Action, Source};
 use crate::packed::Packed;
 
+/// The resource that stands for whatever a program without a model does.
+pub const UNKNOWN: &str = "unknown";
+
 /// The classes of things that are neither file nor host (`Object::Resource`), with what they stand for.
 pub const RESOURCES: [(&str, &str); 22] = [
     ("backup", "backups and snapshots"),
@@ -43,7 +46,7 @@ pub const RESOURCES: [(&str, &str); 22] = [
         "system",
         "installed packages, kernel, boot and security settings, power",
     ),
-    ("unknown", "what a program without a model says it deletes"),
+    (UNKNOWN, "what a program without a model does"),
     ("user", "accounts, groups and their passwords"),
     ("web", "what an HTTP server keeps"),
 ];

@@ -2,6 +2,7 @@
 //! those that delete say so: `fastly service delete`, `kafka-consumer-groups --delete`.
 
 use crate::effect::{Action, Effect, Object};
+use crate::model::UNKNOWN;
 use crate::word::Word;
 
 /// Verbs by which programs delete something that cannot be brought back.
@@ -45,7 +46,7 @@ pub(crate) fn deletes(argv: &[Word]) -> Option<Effect> {
     let leading = leading.filter(|word| !word.starts_with(b"-")).take(LEADING);
     let mut all = program.into_iter().chain(options).chain(leading);
     all.any(says_delete).then(|| {
-        let object = Object::Resource("unknown".to_owned());
+        let object = Object::Resource(UNKNOWN.to_owned());
         Effect::new(Action::Delete, object)
     })
 }

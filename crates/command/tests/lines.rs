@@ -177,7 +177,7 @@ fn understood_lines() {
         ("rm${IFS}-rf$IFS/x", &["rm -rf /x; delete(r) /x"]),
         (
             "x=abrmcd; ${x:2:2} a; ${x%%rm*} b",
-            &["x=abrmcd ", "rm a; delete a", "ab b"],
+            &["x=abrmcd ", "rm a; delete a", "ab b; exec @unknown"],
         ),
         ("a=rm b=a; ${!b} x", &["a=rm b=a ", "rm x; delete x"]),
         (
@@ -310,7 +310,10 @@ fn understood_lines() {
             "x=a | cat; rm \"$x\"",
             &["x=a ", "cat", "rm ?{$x}; delete ?{$x}"],
         ),
-        ("x=a y; rm \"$x\"", &["x=a y", "rm ?{$x}; delete ?{$x}"]),
+        (
+            "x=a y; rm \"$x\"",
+            &["x=a y; exec @unknown", "rm ?{$x}; delete ?{$x}"],
+        ),
         ("x=1; ((x++)); echo $x", &["x=1 ", "echo ?{$x}…"]),
     ];
     check(cases, true);
@@ -475,7 +478,7 @@ fn wrapped_commands() {
             &[
                 "alias q=rm x",
                 "alias> rm x; delete x",
-                "q y",
+                "q y; exec @unknown",
                 "alias> rm x y; delete x; delete y",
             ],
         ),
@@ -530,7 +533,12 @@ fn wrapped_commands() {
         ("git push -n -f", &["git push -n -f"]),
         (
             "hash -p /tmp/x ls; ls",
-            &["hash -p /tmp/x ls", "hash> /tmp/x", "ls", "alias> /tmp/x"],
+            &[
+                "hash -p /tmp/x ls",
+                "hash> /tmp/x; exec @unknown",
+                "ls",
+                "alias> /tmp/x; exec @unknown",
+            ],
         ),
         (
             "complete -C 'rm x' y; mapfile -C 'rm z' a",
@@ -588,7 +596,7 @@ fn code_and_its_sources() {
         ("sh f a", &["sh f a; run_code file(f)"]),
         (
             "unknown | python -",
-            &["unknown", "python -; run_code stdin"],
+            &["unknown; exec @unknown", "python -; run_code stdin"],
         ),
         (
             "echo 'rm x' | sh",
@@ -730,7 +738,7 @@ fn environment_is_code() {
                 "env PAGER=sh -c id git status",
                 "env> PAGER=sh -c id git status; run_code environment(PAGER=sh -c id)",
                 "env>PAGER> sh -c id",
-                "env>PAGER>sh> id",
+                "env>PAGER>sh> id; exec @unknown",
             ],
         ),
         (

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use substrate_command::{Action, Cwd, Effect, Line, Object, Piece, Source, Word};
+use substrate_command::{Action, Cwd, Effect, Invocation, Line, Object, Piece, Source, Word};
 use substrate_compiled::glob::{self, Slash};
 use substrate_compiled::paths;
 use substrate_trace::{RuleRef, Verdict};
@@ -29,6 +29,9 @@ pub(crate) fn reasons(
     for (index, invocation) in line.invocations.iter().enumerate() {
         let cwd = directory(&invocation.cwd, facts);
         for effect in &invocation.effects {
+            if effect.is_unknown_program() && is_of_the_project(invocation, cwd.as_deref(), facts) {
+                continue;
+            }
             let effect = Seen {
                 effect,
                 place: place(&effect.object, cwd.as_deref(), facts),
@@ -53,6 +56,30 @@ pub(crate) fn reasons(
             });
         }
     }
+}
+
+/// Whether the program is one of the project's own: it is looked at where it is written. What the name
+/// leads to counts, so that a link in the project stands for what it points to.
+fn is_of_the_project(invocation: &Invocation, cwd: Option<&[u8]>, facts: &dyn Facts) -> bool {
+    let typed = invocation.argv.first().and_then(Word::value);
+    let (Some(typed), Some(project)) = (typed, facts.project()) else {
+        return false;
+    };
+    let Some(cwd) = cwd.or(typed.starts_with(b"/").then_some(b"/".as_slice())) else {
+        return false;
+    };
+    let path = facts.program(typed, cwd).or_else(|| {
+        typed
+            .contains(&b'/')
+            .then(|| paths::absolute(cwd, typed))
+            .map(|path| facts.real(&path).unwrap_or(path))
+    });
+    path.is_some_and(|path| {
+        paths::beneath(project, &path)
+            || facts
+                .real(project)
+                .is_some_and(|project| paths::beneath(&project, &path))
+    })
 }
 
 /// The directory an invocation runs in, when that is known.

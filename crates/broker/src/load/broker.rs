@@ -854,6 +854,10 @@ fn without_effects(judgement: Judgement) -> Vec<Reason> {
 /// The judgement on a start below a line under a policy that wants what is isolated on lines of its own.
 fn refuse_nested(judgement: Judgement) -> Judgement {
     let mut reasons = judgement.reasons;
+    // What a program starts for its work is seldom described, and is contained where it is already.
+    reasons.retain(|reason| {
+        reason.verdict != Verdict::Isolate || reason.rule.pattern != "exec:unknown"
+    });
     for reason in &mut reasons {
         if reason.verdict == Verdict::Isolate {
             reason.verdict = Verdict::Deny;

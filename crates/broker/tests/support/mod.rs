@@ -58,6 +58,12 @@ impl Place {
         std::fs::write(directory.join(".substrate-profile"), name).unwrap();
     }
 
+    /// A program that does nothing.
+    pub fn program(&self, path: &Path) {
+        std::fs::write(path, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+
     pub fn broker(&self, policy: &str) -> Broker {
         self.broker_with(policy, false)
     }

@@ -596,6 +596,14 @@ impl Analyser<'_> {
         });
         let mut flow = self.invoke(index, argv, assignments, redirects, scope, &place);
         if let Some(name) = aliased.filter(|_| !texts.is_empty()) {
+            // An alias of the session is no program; one of this line may come too late to be one.
+            if !scope.aliases.contains_key(name)
+                && let Some(invocation) = self.line.invocations.get_mut(index)
+            {
+                invocation
+                    .effects
+                    .retain(|effect| !effect.is_unknown_program());
+            }
             let mut inner = place.inside(index, "alias", here.source(&simple.span));
             inner.stage = self.stage_of(index);
             self.following.active.push(name.to_vec());
