@@ -39,7 +39,7 @@ fn an_unknown_key() {
       |
     4 |   deny: ["sudo *"]
       |   ^^^^
-      help: docs/policy.md lists the keys
+      help: did you mean `denied`?
     Policy validation failed
     "#);
 }

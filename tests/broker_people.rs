@@ -491,6 +491,31 @@ fn at_the_prompt(sandbox: &Sandbox) -> Person {
 }
 
 #[test]
+fn a_no_for_the_session_is_not_asked_again() {
+    let sandbox = Sandbox::with_policy(ASKS);
+    let mut person = at_the_prompt(&sandbox);
+    person.types("touch a; echo end-$?\r");
+    person.sees("> Deny");
+    person.types("\x1b[B\r");
+    person.sees("Answer: Deny for session");
+    person.types("touch a; echo end-$?\r");
+    person.sees("you refused this for the rest of the session");
+    // Another one is asked about as ever, and a plain no holds once.
+    for _ in 0..2 {
+        person.types("touch b\r");
+        person.sees("> Deny");
+        person.types("\r");
+        person.sees("User denied approval");
+    }
+    person.types("exit\r");
+    person.end();
+    assert!(!exists(&sandbox, "a") && !exists(&sandbox, "b"));
+    let answers = sandbox.events("approval");
+    let remembered = answers.iter().filter(|answer| answer["remembered"] == true);
+    assert_eq!(remembered.count(), 1, "{answers:?}");
+}
+
+#[test]
 fn the_prompt_asks_remembers_and_forgets() {
     let sandbox = Sandbox::with_policy(ASKS);
     sandbox.policy(

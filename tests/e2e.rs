@@ -43,6 +43,7 @@ mod shim_same;
 mod shim_support;
 mod shim_tools;
 mod shim_trace;
+mod surface;
 mod tasks;
 mod terminal;
 mod texts;

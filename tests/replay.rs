@@ -52,7 +52,8 @@ fn what_is_repeated_is_the_same() {
             let (code, said) = replayed(&sandbox, &["--last", "--verbose"]);
             assert_eq!(code, Some(0), "{line}: {said}");
             assert!(
-                said.contains("\nsame\n") && said.contains("[replay] world: full"),
+                said.contains("\nsame (exit and files only)\n")
+                    && said.contains("[replay] world: full"),
                 "{said}"
             );
         }
@@ -71,7 +72,10 @@ fn it_starts_from_the_files_of_then() {
     std::fs::write(&input, "other\n").unwrap();
     std::fs::remove_file(sandbox.project().join("old")).unwrap();
     let (code, said) = replayed(&sandbox, &["-"]);
-    assert_eq!((code, said.as_str()), (Some(0), "same\n"));
+    assert_eq!(
+        (code, said.as_str()),
+        (Some(0), "same (exit and files only)\n")
+    );
     assert_eq!(std::fs::read_to_string(&input).unwrap(), "other\n");
     assert!(!sandbox.project().join("old").exists());
 }
@@ -85,7 +89,8 @@ fn what_differs_is_named() {
     let (code, said) = replayed(&sandbox, &["-"]);
     assert_eq!(code, Some(1), "{said}");
     assert!(
-        said.starts_with("different\n") && said.contains("now has another content"),
+        said.starts_with("different (exit and files only)\n")
+            && said.contains("now has another content"),
         "{said}"
     );
     let output = sandbox
@@ -434,4 +439,62 @@ fn what_is_denied_today_is_not_run() {
     let (code, said) = replayed(&sandbox, &["-", "--policy", file.to_str().unwrap()]);
     assert_eq!(code, Some(126), "{said}");
     assert!(said.contains("forbidden *"), "{said}");
+}
+
+#[test]
+fn the_verdict_says_what_was_compared() {
+    let sandbox = Sandbox::with_policy(POLICY);
+    if no_worlds(&sandbox, "the_verdict_says_what_was_compared") {
+        return;
+    }
+    // Without a work tree there is no snapshot, so neither files nor output are known.
+    std::fs::remove_dir(sandbox.project().join(".git")).unwrap();
+    sandbox.run(["-c", "true; echo x > new"]);
+    let (code, said) = replayed(&sandbox, &["--last"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.starts_with("same (exit only)\n"), "{said}");
+
+    std::fs::create_dir(sandbox.project().join(".git")).unwrap();
+    let line = ["--record", "-c", "true; echo x > made"];
+    assert!(
+        sandbox
+            .substrate()
+            .args(line)
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+    std::fs::remove_file(sandbox.project().join("made")).unwrap();
+    let (_, said) = replayed(&sandbox, &["--last"]);
+    assert_eq!(said, "same\n", "everything was compared");
+    let (_, said) = replayed(&sandbox, &["--last", "--json"]);
+    let answer: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        answer["compared"],
+        serde_json::json!(["exit", "output", "files"])
+    );
+    let made = sandbox.project().join("made");
+    assert_eq!(answer["fs_diff"]["writes"][0], made.to_str().unwrap());
+    let scope = format!("fs.write:{}", made.display());
+    assert!(
+        answer["scopes"].as_array().unwrap().contains(&scope.into()),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_changed_policy_is_told_unasked() {
+    let sandbox = recorded("true; echo x > new");
+    if no_worlds(&sandbox, "a_changed_policy_is_told_unasked") {
+        return;
+    }
+    std::fs::remove_file(sandbox.project().join("new")).unwrap();
+    sandbox.policy("test", &format!("id: test\nname: Test again\n{POLICY}"));
+    let (code, said) = replayed(&sandbox, &["--last"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("  drift: policy: 'test' has another content now"),
+        "{said}"
+    );
 }

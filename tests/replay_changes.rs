@@ -373,7 +373,7 @@ fn what_differs_is_shown_line_by_line() {
     let said = sandbox.normal(&output.stdout);
     for part in [
         "[replay] world: full",
-        "[replay] scopes: none",
+        "[replay] scopes: fs.write:/sandbox/project/made",
         "[replay] warn: tool: /sandbox/bin/tool is not the file of then",
         "\ndifferent\n",
         "  stdout: 8 bytes as before, but others\n",

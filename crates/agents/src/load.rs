@@ -9,6 +9,7 @@ use substrate_modelgate::{Route, Url, Wire};
 use substrate_policy::diagnostic::{Problem, SourceFile};
 use substrate_policy::terms::{HostPattern, HostRule};
 use substrate_policy::yaml::{Node, Value};
+use substrate_text::nearest;
 
 use crate::descriptor::{
     Access, Auth, Descriptor, HomePath, Key, Model, Outcome, Outcomes, Price, is_name,
@@ -686,27 +687,6 @@ fn is_ours(name: &str) -> bool {
         || ["SUBSTRATE_", "LD_", "SHIM_"]
             .iter()
             .any(|start| name.starts_with(start))
-}
-
-/// The known word that a slip of the pen is closest to.
-fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let distances = known.iter().map(|other| (distance(word, other), *other));
-    let (distance, other) = distances.min()?;
-    (distance <= 2.max(word.len() / 3)).then_some(other)
-}
-
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, letter) in a.chars().enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], i + 1);
-        for j in 0..b.len() {
-            let change = corner + usize::from(letter != b[j]);
-            corner = row[j + 1];
-            row[j + 1] = change.min(corner + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -24,8 +24,11 @@ pub const SUBSTRATE_SERVICE: &str = "SUBSTRATE_SERVICE";
 pub const SUBSTRATE_HEAVY_ISOLATION: &str = "SUBSTRATE_HEAVY_ISOLATION";
 /// Skips a shim's check where the policy permits it.
 pub const SHIM_BYPASS: &str = "SHIM_BYPASS";
-/// `exec` or `spawn`: how a shim starts its tool. For tests; described in docs/shims.md only.
+/// `exec` or `spawn`: how a shim starts its tool.
 pub const SUBSTRATE_SHIM_MODE: &str = "SUBSTRATE_SHIM_MODE";
+
+/// The keys of the line editor.
+pub const SUBSTRATE_EDIT_MODE: &str = "SUBSTRATE_EDIT_MODE";
 
 /// Where `agent run` put the key that it took out of its environment.
 pub const SUBSTRATE_AGENT_VAULT: &str = "SUBSTRATE_AGENT_VAULT";
@@ -34,8 +37,13 @@ pub const SUBSTRATE_AGENT_VAULT: &str = "SUBSTRATE_AGENT_VAULT";
 pub const VARIABLES: &[Variable] = &[
     Variable {
         name: SUBSTRATE_HOME,
-        default: "`~/.substrate`, with `~` from the passwd entry",
+        default: "`~/.substrate`",
         meaning: "Substrate's home: policies, tool models, trace, worlds. Ignored inside a Substrate session.",
+    },
+    Variable {
+        name: "HOME",
+        default: "the passwd entry",
+        meaning: "Your home directory, where nothing encloses Substrate and the directory is yours; a user without a passwd entry needs it. Inside a session the home of that session holds.",
     },
     Variable {
         name: SUBSTRATE_AGENT_ID,
@@ -66,6 +74,16 @@ pub const VARIABLES: &[Variable] = &[
         name: SHIM_BYPASS,
         default: "unset",
         meaning: "`1` makes a shim run its tool unchecked where `shims.allow_bypass` permits it; its use is recorded.",
+    },
+    Variable {
+        name: SUBSTRATE_SHIM_MODE,
+        default: "what the kernel can do",
+        meaning: "`exec` or `spawn`: a shim becomes its tool, or starts it and waits.",
+    },
+    Variable {
+        name: SUBSTRATE_EDIT_MODE,
+        default: "what the shell or the inputrc says",
+        meaning: "`vi` or `emacs`: the keys of the line editor.",
     },
     Variable {
         name: SUBSTRATE_AGENT_VAULT,

@@ -23,12 +23,21 @@ pub struct Home {
 pub struct NoHome(pub u32);
 
 impl Home {
-    /// Finds the home. The passwd entry decides; a variable counts only where nothing encloses us.
-    pub fn find(variable: Option<&OsStr>, enclosed: impl FnOnce() -> bool) -> Result<Self, NoHome> {
+    /// Finds the home. Variables count only where nothing encloses us: `SUBSTRATE_HOME`, and `HOME` for
+    /// the user's own; the passwd entry says the rest.
+    pub fn find(
+        variable: Option<&OsStr>,
+        home: Option<&OsStr>,
+        enclosed: impl FnOnce() -> bool,
+    ) -> Result<Self, NoHome> {
         let uid = substrate_sys::identity::user_id();
-        let user = user_home(uid);
+        let enclosed = enclosed();
+        let user = home
+            .filter(|_| !enclosed)
+            .and_then(|home| named_home(home, uid))
+            .or_else(|| user_home(uid));
         match variable.filter(|value| !value.is_empty()) {
-            Some(value) if !enclosed() => {
+            Some(value) if !enclosed => {
                 let path = std::path::absolute(value).map_err(|_| NoHome(uid))?;
                 let user = user
                     .or_else(|| path.parent().map(Path::to_owned))
@@ -116,6 +125,19 @@ impl Home {
     }
 }
 
+/// The home that `HOME` names, where that is a directory of this user: `sudo` and its like leave the variable
+/// of somebody else. For a user without a passwd entry, as containers with made-up ids have, it need only
+/// be there.
+fn named_home(home: &OsStr, uid: u32) -> Option<PathBuf> {
+    let path = Path::new(home);
+    let named = path.is_absolute() && path != Path::new("/");
+    let meta = fs::metadata(path)
+        .ok()
+        .filter(|meta| named && meta.is_dir())?;
+    let own = meta.uid() == uid || user_home(uid).is_none();
+    own.then(|| PathBuf::from(OsStr::from_bytes(&paths::absolute(b"/", home.as_bytes()))))
+}
+
 /// The home directory in the passwd entry: the local file first, then whatever `getent` knows.
 fn user_home(uid: u32) -> Option<PathBuf> {
     let local = fs::read("/etc/passwd")
@@ -151,6 +173,48 @@ pub fn bytes(path: &Path) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn home_counts_where_it_is_ours_and_nothing_encloses_us() {
+        let uid = substrate_sys::identity::user_id();
+        let directory = tempfile::tempdir().unwrap();
+        let named = Some(directory.path().as_os_str());
+        let free = Home::find(None, named, || false).unwrap();
+        assert_eq!(free.user, directory.path());
+        assert_eq!(free.path, directory.path().join(".substrate"));
+        let own = user_home(uid).map(|home| home.join(".substrate"));
+        let passwd = |named: Option<&OsStr>, enclosed: bool| {
+            Home::find(None, named, || enclosed)
+                .ok()
+                .map(|home| home.path)
+        };
+        assert_eq!(passwd(named, true), own, "what encloses us does not ask");
+        for other in ["relative", "", "/", "/nonexistent/home"] {
+            assert_eq!(passwd(Some(OsStr::new(other)), false), own, "{other}");
+        }
+        let chosen = Home::find(Some(OsStr::new("/x/y")), named, || false).unwrap();
+        assert_eq!(
+            (chosen.path, chosen.user),
+            ("/x/y".into(), directory.path().into())
+        );
+    }
+
+    #[test]
+    fn a_home_of_somebody_else_is_not_ours() {
+        if substrate_sys::identity::user_id() != 0 {
+            // Root's own directory belongs to somebody else, and we have a passwd entry or are nobody.
+            let uid = substrate_sys::identity::user_id();
+            let foreign = named_home(OsStr::new("/root"), uid);
+            assert_eq!(
+                foreign.is_some(),
+                user_home(uid).is_none() && Path::new("/root").is_dir()
+            );
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(directory.path(), Some(1234), None).unwrap();
+        assert_eq!(named_home(directory.path().as_os_str(), 0), None);
+    }
 
     #[test]
     fn passwd_entries() {

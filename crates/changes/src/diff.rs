@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use substrate_sys::{at, openat2};
+use substrate_sys::{access, at, openat2};
 use substrate_trace::FsDiff;
 use substrate_world::error::{Cause, WorldError};
 use substrate_world::progress::{OnProgress, Progress, Stage};
@@ -126,6 +126,60 @@ pub fn changes(pending: &Pending, progress: OnProgress<'_>) -> Result<Vec<Found>
     let mut all = Vec::new();
     visit(pending, progress, &mut |found| all.push(found))?;
     Ok(all)
+}
+
+/// What an apply of a result can come to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// Everything lies outside what the policy lets be written.
+    pub all_held: bool,
+    /// Nothing of it is in a place that this process may write.
+    pub all_barred: bool,
+    /// One of those places.
+    pub barred: Option<PathBuf>,
+}
+
+/// Looks at what an apply of a result can come to, without trying it.
+pub fn outlook(pending: &Pending, progress: OnProgress<'_>) -> Result<Outlook, DiffError> {
+    let mut count = Counter::new(Stage::Comparing, None, progress);
+    let how = Options {
+        hash: None,
+        same_links: true,
+    };
+    let (mut any, mut open, mut writable) = (false, false, false);
+    let mut barred = None;
+    // Many changes lie in one directory.
+    let mut known: Option<(PathBuf, bool)> = None;
+    examine(pending, how, &mut count, &mut |found| {
+        let root = &pending.meta().roots[found.root];
+        let change = &found.change;
+        if change.kind == ChangeKind::Same {
+            return;
+        }
+        any = true;
+        let path = host_path(root, change);
+        open |= !root.holds_change(&path, change);
+        if writable {
+            return;
+        }
+        // What is new is made in the nearest directory that is there.
+        let directory = path.ancestors().skip(1).find(|above| above.is_dir());
+        let directory = directory.unwrap_or(&path).to_owned();
+        let may = match &known {
+            Some((at, may)) if *at == directory => *may,
+            _ => access::writable(&directory),
+        };
+        writable |= may;
+        if !may {
+            barred.get_or_insert_with(|| directory.clone());
+        }
+        known = Some((directory, may));
+    })?;
+    Ok(Outlook {
+        all_held: any && !open,
+        all_barred: any && !writable,
+        barred,
+    })
 }
 
 pub(crate) fn examine(

@@ -1,6 +1,7 @@
 //! Arguments of the subcommands; help, completions and manual come from the same declarations.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use crate::service_args::DaemonCommand;
@@ -60,6 +61,9 @@ pub enum Command {
     Approvals(ApprovalsCommand),
     /// Tell what may run here, under which policy, from which files
     Allowed {
+        /// Under this policy instead of the one in use
+        #[arg(long, value_name = "NAME|FILE")]
+        policy: Option<OsString>,
         /// As JSON
         #[arg(long)]
         json: bool,
@@ -131,6 +135,15 @@ pub struct RunArgs {
     /// Keep what it prints: its digest and its beginning
     #[arg(long)]
     pub record: bool,
+    /// End it after so long, such as 90s, 30m or 2h; it exits with 124 then
+    #[arg(long, value_name = "TIME", value_parser = crate::commands::when::span)]
+    pub timeout: Option<std::time::Duration>,
+    /// Ask before everything that is not auto-approved
+    #[arg(long)]
+    pub require_approval: bool,
+    /// Run it without a world (only where the policy observes)
+    #[arg(long, conflicts_with = "isolated")]
+    pub no_world: bool,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "ARGV")]
     pub argv: Vec<OsString>,
@@ -174,6 +187,9 @@ impl RunArgs {
             setenv: Vec::new(),
             chdir: None,
             record: false,
+            timeout: None,
+            require_approval: false,
+            no_world: false,
             argv,
         })
     }
@@ -191,7 +207,10 @@ pub enum PolicyCommand {
     /// Show the policy in use, with everything resolved
     Show {
         /// Another policy
-        #[arg(value_name = "NAME|FILE")]
+        #[arg(value_name = "NAME|FILE", conflicts_with = "policy")]
+        name: Option<OsString>,
+        /// The same
+        #[arg(long, value_name = "NAME|FILE")]
         policy: Option<OsString>,
         /// As JSON
         #[arg(long)]
@@ -653,7 +672,97 @@ pub fn is_subcommand(arguments: &[OsString]) -> bool {
     let Some(first) = arguments.get(1).and_then(|first| first.to_str()) else {
         return false;
     };
-    first == "help" || first == SHIM_EXEC || (!first.starts_with('-') && NAMES.contains(&first))
+    first == SHIM_EXEC || is_name(first.as_ref())
+}
+
+/// Whether a word is the name of a subcommand.
+pub fn is_name(word: &OsStr) -> bool {
+    word == "help" || NAMES.iter().any(|name| word == *name)
+}
+
+/// Our own options that may stand in front of a subcommand's name, and whether a value follows.
+const IN_FRONT: [(&str, bool); 5] = [
+    ("--policy", true),
+    ("--record", false),
+    ("--require-approval", false),
+    ("--no-world", false),
+    ("--json-errors", false),
+];
+
+/// Names with further names below them.
+const PARENTS: [&str; 8] = [
+    "policy",
+    "trace",
+    "shim",
+    "world",
+    "profile",
+    "approvals",
+    "agent",
+    "daemon",
+];
+
+/// The same arguments with what stands in front of a subcommand's name put where the subcommand reads it:
+/// `--policy x policy explain LINE` is `policy explain --policy x LINE`. A subcommand that has no such
+/// option says so.
+pub fn in_order(arguments: &[OsString]) -> Option<Vec<OsString>> {
+    let front = in_front(arguments.get(1..)?);
+    let mut rest = arguments.get(1 + front..)?;
+    let name = rest.first().filter(|name| is_name(name))?;
+    // Most names are not looked at any further, because that takes longer than the rest of the start.
+    let between = PARENTS.iter().any(|parent| name == *parent) && in_front(&rest[1..]) > 0;
+    if front == 0 && !between {
+        return None;
+    }
+    let mut options = arguments[1..=front].to_vec();
+    let mut ordered = vec![arguments[0].clone()];
+    let root = Cli::command();
+    let mut level = &root;
+    while let Some(below) = rest.first().and_then(|name| level.find_subcommand(name)) {
+        ordered.push(rest[0].clone());
+        rest = &rest[1..];
+        level = below;
+        let between = match level.has_subcommands() {
+            true => in_front(rest),
+            false => 0,
+        };
+        options.extend_from_slice(&rest[..between]);
+        rest = &rest[between..];
+    }
+    ordered.append(&mut options);
+    ordered.extend_from_slice(rest);
+    Some(ordered)
+}
+
+/// How many words at the beginning are our own options.
+fn in_front(words: &[OsString]) -> usize {
+    let mut at = 0;
+    while let Some(word) = words.get(at).and_then(|word| word.to_str()) {
+        let name = word.split('=').next().unwrap_or(word);
+        let Some((_, valued)) = IN_FRONT.iter().find(|(known, _)| *known == name) else {
+            break;
+        };
+        at += if *valued && name == word { 2 } else { 1 };
+    }
+    at.min(words.len())
+}
+
+/// The policy that a Substrate process was told to judge by, from its arguments.
+pub fn policy_of(arguments: &[OsString]) -> Option<OsString> {
+    let ordered = in_order(arguments);
+    let arguments = ordered.as_deref().unwrap_or(arguments);
+    if !is_subcommand(arguments) {
+        return crate::shell_args::parse(arguments).ok()?.policy;
+    }
+    let mut words = arguments.iter().skip(2).take_while(|word| *word != "--");
+    while let Some(word) = words.next() {
+        if word == "--policy" {
+            return words.next().cloned();
+        }
+        if let Some(value) = word.as_bytes().strip_prefix(b"--policy=") {
+            return Some(OsStr::from_bytes(value).to_owned());
+        }
+    }
+    None
 }
 
 /// Kept apart from clap, because the way to `-c` must not build a parser. A test compares.
@@ -701,6 +810,72 @@ mod tests {
             .map(|sub| sub.get_name().to_owned())
             .collect();
         assert_eq!(declared, NAMES);
+        let parents: Vec<String> = Cli::command()
+            .get_subcommands()
+            .filter(|sub| sub.has_subcommands())
+            .map(|sub| sub.get_name().to_owned())
+            .collect();
+        let mut known = PARENTS.map(str::to_owned);
+        known.sort();
+        let mut parents = parents;
+        parents.sort();
+        assert_eq!(parents, known);
+    }
+
+    #[test]
+    fn options_in_front_of_a_name_go_where_they_are_read() {
+        let words = |line: &str| -> Vec<OsString> {
+            line.split(' ')
+                .filter(|word| !word.is_empty())
+                .map(OsString::from)
+                .collect()
+        };
+        for (given, ordered) in [
+            (
+                "s --policy x policy explain l",
+                "s policy explain --policy x l",
+            ),
+            ("s --policy=x policy show", "s policy show --policy=x"),
+            (
+                "s policy --policy x explain l",
+                "s policy explain --policy x l",
+            ),
+            (
+                "s --policy x run --isolated -- policy",
+                "s run --policy x --isolated -- policy",
+            ),
+            (
+                "s --record --policy x run -- t",
+                "s run --record --policy x -- t",
+            ),
+            (
+                "s --no-world policy --policy x explain l",
+                "s policy explain --no-world --policy x l",
+            ),
+        ] {
+            assert_eq!(in_order(&words(given)).unwrap(), words(ordered), "{given}");
+        }
+        for left in [
+            "s policy explain --policy x l",
+            "s --policy policy",
+            "s --policy x ./policy",
+            "s --policy x -c policy",
+            "s --polic x policy",
+            "s --policy",
+            "s",
+        ] {
+            assert_eq!(in_order(&words(left)), None, "{left}");
+        }
+        for (given, policy) in [
+            ("s run --policy x -- t", Some("x")),
+            ("s --policy=x run -- t --policy y", Some("x")),
+            ("s run -- t --policy y", None),
+            ("s --policy x -c l", Some("x")),
+            ("s -c l --policy y", None),
+        ] {
+            let found = policy_of(&words(given));
+            assert_eq!(found.as_deref(), policy.map(OsStr::new), "{given}");
+        }
     }
 
     #[test]

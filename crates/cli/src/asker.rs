@@ -6,16 +6,16 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use substrate_broker::enclosure::{Ancestor, Trace};
+use substrate_broker::enclosure::{Ancestor, OwnHome, Trace};
 use substrate_broker::env::{SUBSTRATE_HOME, SUBSTRATE_WORLD};
 use substrate_broker::{Broker, BrokerError, Caller, Choice, Home, Options, person};
 use substrate_executor::session::working_directory;
 use substrate_sys::environment;
 
+use crate::args;
 use crate::ask;
 use crate::clients;
 use crate::failure::Failure;
-use crate::shell_args;
 
 /// Who asks.
 pub struct Asker {
@@ -216,7 +216,12 @@ impl Asker {
         cwd: &Path,
         tell: &dyn Fn(&str),
     ) -> Result<Broker, Failure> {
-        let home = Home::find(self.own_variable(SUBSTRATE_HOME), || false).unwrap_or_else(|none| {
+        let home = Home::find(
+            self.own_variable(SUBSTRATE_HOME),
+            self.own_variable("HOME"),
+            || false,
+        )
+        .unwrap_or_else(|none| {
             tell(&BrokerError::from(none).to_string());
             // A directory that by convention never exists.
             Home {
@@ -253,7 +258,11 @@ impl Asker {
     }
 
     fn home_below(&self, around: &[Ancestor]) -> Result<Home, Failure> {
-        let home = self.caller.home(around, self.own_variable(SUBSTRATE_HOME));
+        let own = OwnHome {
+            substrate: self.own_variable(SUBSTRATE_HOME),
+            user: self.own_variable("HOME"),
+        };
+        let home = self.caller.home(around, own);
         Ok(home.map_err(BrokerError::from)?)
     }
 }
@@ -262,9 +271,7 @@ impl Asker {
 pub fn ceilings(around: &[Ancestor]) -> Vec<Choice> {
     let mut ceilings: Vec<Choice> = Vec::new();
     for ancestor in around {
-        let policy = shell_args::parse(&ancestor.arguments)
-            .ok()
-            .and_then(|args| args.policy);
+        let policy = args::policy_of(&ancestor.arguments);
         let around = match policy.map(|policy| Choice::parse(&policy)) {
             Some(Choice::File(path)) => Choice::File(ancestor.cwd.join(path)),
             Some(choice) => choice,

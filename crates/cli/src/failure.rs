@@ -65,7 +65,7 @@ impl Failure {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Failure::Broker(BrokerError::Load(_)) => Some(
-                "docs/policy.md describes policy files; `substrate policy validate FILE` checks one",
+                "`substrate help policy` describes policy files; `substrate policy validate FILE` checks one",
             ),
             Failure::Usage(_) => Some("`substrate --help` lists what there is"),
             _ => None,

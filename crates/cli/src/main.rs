@@ -32,6 +32,7 @@ substrate_runtime::main!(run);
 
 #[cfg_attr(test, expect(dead_code, reason = "tests have a `main` of their own"))]
 fn run(arguments: Vec<OsString>) -> ! {
+    let arguments = args::in_order(&arguments).unwrap_or(arguments);
     let ending = if commands::door::is_one(&arguments) {
         commands::door::run(&arguments)
     } else if args::is_subcommand(&arguments) {

@@ -120,6 +120,9 @@ pub enum TraceCommand {
         /// Remove what is older, such as 30d
         #[arg(long, value_name = "TIME", value_parser = moment)]
         before: Option<SystemTime>,
+        /// Remove the snapshots that hold files which the policy in use calls private
+        #[arg(long)]
+        private: bool,
         /// As JSON
         #[arg(long)]
         json: bool,

@@ -134,7 +134,11 @@ fn given(choice: Option<Choice>, proposed: Vec<Approved>) -> Given {
         Some(Choice::Refuse) => (Answer::Refused, Vec::new()),
         None => (Answer::Nobody, Vec::new()),
     };
-    Given { answer, what }
+    Given {
+        answer,
+        what,
+        for_session: false,
+    }
 }
 
 #[cfg(test)]

@@ -85,8 +85,8 @@ pub enum Next {
     Abort,
     /// This speaks against it.
     Refuse(Reason),
-    /// The budget is used up.
-    Exhausted,
+    /// The budget is used up, and so many bytes wanted to pass.
+    Exhausted(u64),
 }
 
 /// What becomes of a connection that is refused.
@@ -279,7 +279,7 @@ impl Conn {
                     self.later = Some(self.later.map_or(until, |l| l.min(until)));
                 }
                 Turn::Broken => return Next::Abort,
-                Turn::Exhausted => return Next::Exhausted,
+                Turn::Exhausted(bytes) => return Next::Exhausted(bytes),
             }
         }
         next
@@ -305,7 +305,10 @@ impl Conn {
                 None => want,
                 Some(Grant::Bytes(n)) => n,
                 Some(Grant::Later(wait)) => return Ok(Turn::Later(wait)),
-                Some(Grant::Exhausted) => return Ok(Turn::Exhausted),
+                Some(Grant::Exhausted) => {
+                    let waiting = inet::available(self.near.fd.as_fd()).unwrap_or(0);
+                    return Ok(Turn::Exhausted(waiting as u64));
+                }
             };
             let got = inet::receive(self.near.fd.as_fd(), &mut at.buffer[..grant], false);
             let used = got.as_ref().map_or(0, |n| *n);

@@ -269,10 +269,10 @@ impl Connections {
             Next::Finished => self.close(services, key, false),
             Next::Abort => self.close(services, key, true),
             Next::Refuse(reason) => self.refuse(services, key, reason, now),
-            Next::Exhausted => {
+            Next::Exhausted(bytes) => {
                 let budget = &services.config.budget;
                 let (used, total) = (budget.used(), budget.total().unwrap_or(0));
-                services.shared.ledger().budget_exceeded(used, total);
+                services.shared.ledger().budget_exceeded(bytes, used, total);
                 self.refuse(services, key, Reason::Budget, now);
             }
         }

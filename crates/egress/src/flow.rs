@@ -90,6 +90,11 @@ impl Pipes {
     }
 }
 
+/// How much waits to pass.
+fn waiting(from: &Side) -> u64 {
+    inet::available(from.fd.as_fd()).map_or(0, |bytes| bytes as u64)
+}
+
 /// How much to ask the budget for. Where little is left, no more than what really waits to pass,
 /// so that other gates of the session do not see it used up before it is.
 fn wanted(budget: &Budget, from: &Side) -> usize {
@@ -112,8 +117,8 @@ pub enum Turn {
     More,
     /// The rate allows no more before this long.
     Later(Duration),
-    /// The budget allows no more at all.
-    Exhausted,
+    /// The budget allows no more at all; so many bytes wait.
+    Exhausted(u64),
     /// One of the two sockets is broken.
     Broken,
 }
@@ -214,7 +219,7 @@ impl Flow {
                 None => CHUNK,
                 Some(Grant::Bytes(n)) => n,
                 Some(Grant::Later(wait)) => break Turn::Later(wait),
-                Some(Grant::Exhausted) => break Turn::Exhausted,
+                Some(Grant::Exhausted) => break Turn::Exhausted(waiting(from)),
             };
             let moved = self.take_in(from, pipes, grant);
             let used = moved.as_ref().map_or(0, |n| *n);
@@ -320,7 +325,7 @@ mod tests {
                 other => break other,
             }
         };
-        assert!(matches!(turn, Turn::Exhausted));
+        assert!(matches!(turn, Turn::Exhausted(1..)), "{turn:?}");
         assert_eq!((flow.moved, budget.used()), (1234, 1234));
         drop(to);
         let mut got = Vec::new();

@@ -124,6 +124,8 @@ pub enum Event {
     Refused(Refusal),
     /// The byte budget is used up; connections are cut.
     BudgetExceeded {
+        /// Bytes that wanted to pass.
+        bytes: u64,
         /// Bytes used.
         used: u64,
         /// The limit.
@@ -275,9 +277,9 @@ impl Ledger {
     }
 
     /// Records that the budget is used up.
-    pub fn budget_exceeded(&mut self, used: u64, total: u64) {
+    pub fn budget_exceeded(&mut self, bytes: u64, used: u64, total: u64) {
         if !std::mem::replace(&mut self.budget_told, true) {
-            self.tell(&Event::BudgetExceeded { used, total });
+            self.tell(&Event::BudgetExceeded { bytes, used, total });
         }
     }
 

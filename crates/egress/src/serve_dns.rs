@@ -335,7 +335,7 @@ fn pay_for(services: &mut Services, name: &str, who: Ends, now: Duration) -> boo
         return true;
     }
     let (used, total) = (budget.used(), budget.total().unwrap_or(0));
-    services.shared.ledger().budget_exceeded(used, total);
+    services.shared.ledger().budget_exceeded(bytes, used, total);
     services.record(name, 0, Reason::Budget, true, who, now);
     false
 }

@@ -130,6 +130,11 @@ fn put(
     let Some(question) = &evaluation.question else {
         return Err("this needs a person's approval".to_owned());
     };
+    let asked_about = asked_about(question, span);
+    if session.is_refused(&asked_about) {
+        record(session, span, Answer::Refused, None, true);
+        return Err("you refused this for the rest of the session".to_owned());
+    }
     if let Some(obstacle) = obstacle(session) {
         record(session, span, Answer::Nobody, None, false);
         return Err(format!(
@@ -154,6 +159,9 @@ fn put(
         );
         Given::denied()
     });
+    if given.for_session && given.answer == Answer::Refused {
+        session.refuse_from_now_on(asked_about);
+    }
     let pattern = given.patterns();
     record(session, span, given.answer, pattern, false);
     let preview = inquiry.preview.take();
@@ -170,6 +178,18 @@ fn put(
     }
     remember(session, question, &given);
     Ok(preview)
+}
+
+/// What a no is about: the same commands in the same place, by the same policy.
+fn asked_about(question: &Question, span: &SpanInfo) -> String {
+    let texts: Vec<&str> = question.remember.iter().map(Approved::text).collect();
+    let line = visible(span.cmd.as_bytes());
+    let what = match texts.is_empty() {
+        true => line,
+        false => texts.join("\n"),
+    };
+    let place = path(&question.directory);
+    format!("{}\n{place}\n{what}", question.policy_sha256)
 }
 
 /// Writes down that an earlier approval let a line through.
@@ -326,9 +346,10 @@ impl Inquiry for Asked<'_> {
             false => ", with this environment",
         };
         for what in &self.question.remember {
+            let what = &what.kept("");
             let kind = match what {
                 Approved::Command(_) => "commands like",
-                Approved::Line(_) => "exactly this line",
+                Approved::Line(_) | Approved::Secret { .. } => "exactly this line",
             };
             lines.push(format!(
                 "Would be remembered: {kind} `{}` in {} and below{environment}",

@@ -3,20 +3,23 @@
 use std::ffi::{CString, OsString};
 use std::io::ErrorKind;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use substrate_broker::Evaluation;
 use substrate_changes::apply::{self, ApplyOptions};
+use substrate_changes::diff;
 use substrate_changes::gc;
 use substrate_changes::observer::Observer;
 use substrate_changes::patch::{self, ShowError, Totals};
 use substrate_changes::pending::Pending;
 use substrate_policy::terms::{Mode, OnFinish, WorldSpec};
 use substrate_runtime::supervise::Ending;
-use substrate_trace::{Completion, Event, FsDiff, Output, SpanInfo, WorldEvent};
+use substrate_sys::usage;
+use substrate_text::visible;
+use substrate_trace::{Completion, Event, FsDiff, SpanInfo, WorldEvent};
 use substrate_world::backend::{
     self, Beside, ExecPlace, ExecRequest, ExecResult, ExecStreams, Status, Stdio,
 };
@@ -35,6 +38,7 @@ use crate::recording::{self, Recording};
 use crate::session::Session;
 use crate::snapshot::Before;
 use crate::switches;
+use crate::time_limit::tell_timeout;
 use crate::variables::variables;
 use crate::worlds::{Borrowing, Oversight};
 
@@ -52,6 +56,8 @@ pub struct Contained<'a> {
     pub evaluation: &'a Evaluation,
     /// The terms of the world.
     pub spec: &'a WorldSpec,
+    /// How long the policy lets a command take, which may be longer than its terms do.
+    pub seconds: Option<u32>,
     /// Its writes are held back.
     pub isolated: bool,
     /// What was asked for about the isolation, besides the policy's.
@@ -108,6 +114,7 @@ pub fn run(
             broker: session.broker.clone(),
             front: Arc::clone(&session.front),
             line: Line::new(&span, job.evaluation),
+            seconds: job.seconds,
         });
     }
     let worlds = session.worlds.backend(oversight);
@@ -127,6 +134,8 @@ pub fn run(
     let mut recorded = None;
     let mut begin = || *recorded.get_or_insert_with(|| session.record_start(&span));
     let started = Instant::now();
+    let used_before = usage::of_children();
+    let own_streams = !matches!(streams.stdio, Stdio::Given(_) | Stdio::Terminal(..));
     let again = job.isolation.and_then(|isolation| isolation.again.as_ref());
     let place = if let Some(earlier) = again {
         ExecPlace::again(job.spec, &earlier.meta().world_id)
@@ -145,6 +154,8 @@ pub fn run(
     teller.finish();
     drop(streams);
     let duration = started.elapsed();
+    // A process that runs commands for several cannot tell whose children used what.
+    let used = own_streams.then(|| recording::used_since(used_before));
     let output = recording.finish(session);
     if !begun {
         return Ending::Exit(FAILED);
@@ -167,11 +178,25 @@ pub fn run(
     if let Some(replay) = &mut span.replay {
         replay.world_image_version = Some(recording::image(result.enforced.level.as_str()));
     }
-    tell_limits(session, &span, &result.limits_reached);
+    match (session.timeout, job.seconds) {
+        // It was not the policy's time that was up.
+        (Some(time), of_policy)
+            if of_policy.is_none_or(|policy| time.as_secs() < policy.into()) =>
+        {
+            let others = result
+                .limits_reached
+                .iter()
+                .filter(|limit| *limit != "time");
+            tell_limits(session, &span, &others.cloned().collect::<Vec<_>>());
+        }
+        _ => tell_limits(session, &span, &result.limits_reached),
+    }
     let put_aside = tell_put_aside(session, &result.put_aside);
     result.enforced.degraded.extend(put_aside);
     tell_switches(session, job.evaluation, job.spec, result.status.code());
+    let ran_out = result.limits_reached.iter().any(|limit| limit == "time");
     let ending = match result.status {
+        _ if ran_out && session.timeout.is_some() => tell_timeout(session),
         Status::Exited(status) => Ending::Exit(status),
         Status::Signaled(signal) => Ending::Signal(signal),
     };
@@ -205,7 +230,14 @@ pub fn run(
         (Some(before), _) if !job.isolated => before.changes_with(held_back),
         _ => held_back,
     };
-    finish(session, &span, &result, ending, fs_diff, output, duration);
+    let done = Completion {
+        duration,
+        fs_diff,
+        output,
+        used: used.filter(|used| !used.cpu.is_zero()),
+        ..Completion::default()
+    };
+    finish(session, &span, &result, ending, done);
     if let Some(mut pending) = held {
         if again.is_some() {
             // Recorded just now; were it not, the next look would do it.
@@ -298,24 +330,20 @@ fn finish(
     span: &SpanInfo,
     result: &ExecResult,
     ending: Ending,
-    fs_diff: Option<FsDiff>,
-    output: Output,
-    duration: Duration,
+    done: Completion,
 ) {
     let mut scopes: Vec<OsString> = result.scopes_used.iter().map(OsString::from).collect();
-    scopes.extend(recording::write_scopes(fs_diff.as_ref()));
+    scopes.extend(recording::write_scopes(done.fs_diff.as_ref()));
     let done = Completion {
         exit: Some(ending.status()),
         signal: match ending {
             Ending::Signal(signal) => Some(signal),
             Ending::Exit(_) => None,
         },
-        duration,
         enforced: Some(result.enforced.clone()),
         scopes_used: scopes,
         net: result.net.clone(),
-        fs_diff,
-        output,
+        ..done
     };
     session.complete(span, &done);
 }
@@ -451,13 +479,43 @@ fn apply_safely(
     Ok(Vec::new())
 }
 
+/// What an apply of a result can come to.
+enum Outlook {
+    /// At least a part of it is put on the host.
+    Applies,
+    /// Nothing, unless what lies outside `fs.write` is asked for.
+    Held,
+    /// Nothing whatever is asked for: this place cannot be written by us.
+    Never(PathBuf),
+}
+
+fn outlook(pending: &Pending) -> Outlook {
+    let found = diff::outlook(pending, &mut |_| true);
+    match found {
+        Ok(found) if found.all_barred => Outlook::Never(found.barred.unwrap_or_default()),
+        Ok(found) if found.all_held => Outlook::Held,
+        // What cannot be looked at says so when it is applied.
+        _ => Outlook::Applies,
+    }
+}
+
 fn keep(session: &Session, span: &SpanInfo, pending: &Pending, what: &str) {
     let id = &pending.meta().span_id;
     let short = &id[id.len().saturating_sub(12)..];
-    session.front.say(
-        Kind::Info,
-        &format!("held back: {what}; `substrate world diff {short}` shows it, `substrate world apply {short}` takes it over"),
-    );
+    let show = format!("`substrate world diff {short}` shows it");
+    let next = match outlook(pending) {
+        Outlook::Applies => format!("{show}, `substrate world apply {short}` takes it over"),
+        Outlook::Held => format!(
+            "all of it lies outside `fs.write`; {show}, `substrate world apply --held {short}` takes it over all the same"
+        ),
+        Outlook::Never(path) => format!(
+            "it can never be applied, because you may not write {}; {show}, `substrate world discard {short}` throws it away",
+            visible(path.as_os_str().as_bytes())
+        ),
+    };
+    session
+        .front
+        .say(Kind::Info, &format!("held back: {what}; {next}"));
     let event = WorldEvent {
         action: "keep".to_owned(),
         detail: Some(what.to_owned()),

@@ -155,6 +155,9 @@ pub struct Given {
     pub answer: Answer,
     /// What is remembered of it.
     pub what: Vec<Approved>,
+    /// A no that holds until the session ends.
+    #[serde(default)]
+    pub for_session: bool,
 }
 
 impl Given {
@@ -163,6 +166,7 @@ impl Given {
         Self {
             answer: Answer::Refused,
             what: Vec::new(),
+            for_session: false,
         }
     }
 

@@ -98,6 +98,7 @@ impl Agent<'_> {
             cwd: self.cwd,
             evaluation,
             spec: &spec,
+            seconds: spec.limits.seconds,
             isolated,
             isolation: self.isolation,
             descriptors: &[],

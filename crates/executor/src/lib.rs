@@ -23,5 +23,6 @@ pub mod session;
 pub mod shell_path;
 pub mod snapshot;
 mod switches;
+mod time_limit;
 pub mod variables;
 pub mod worlds;

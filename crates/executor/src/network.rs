@@ -192,8 +192,9 @@ impl Speech {
     fn heed(&mut self, span: &SpanInfo, event: &egress::Event) {
         match event {
             egress::Event::Refused(refusal) => self.refused(span, refusal),
-            egress::Event::BudgetExceeded { used, total } => {
-                self.limit(span, "net.egress_budget.total_bytes", *used, *total);
+            egress::Event::BudgetExceeded { bytes, used, total } => {
+                let limit = "net.egress_budget.total_bytes";
+                self.limit(span, limit, *bytes, *used, *total);
                 let text = format!(
                     "Egress budget exceeded: {used} of {total} bytes of this session are used \
                      (net.egress_budget.total_bytes)"
@@ -201,7 +202,9 @@ impl Speech {
                 self.say("budget", Kind::Refused, &text);
             }
             egress::Event::RateLimited { bytes_per_sec } => {
-                self.limit(span, "net.egress_budget.bytes_per_sec", 0, *bytes_per_sec);
+                let limit = "net.egress_budget.bytes_per_sec";
+                // It was passed on later; only the rate is known.
+                self.limit(span, limit, 0, 0, *bytes_per_sec);
             }
             egress::Event::Unreachable(text) => {
                 self.world(span, "unreachable", text);
@@ -250,10 +253,10 @@ impl Speech {
         }
     }
 
-    fn limit(&mut self, span: &SpanInfo, limit: &str, used: u64, total: u64) {
+    fn limit(&mut self, span: &SpanInfo, limit: &str, bytes: u64, used: u64, total: u64) {
         let limit = RateLimit {
             limit: limit.to_owned(),
-            bytes: 0,
+            bytes,
             used,
             total,
         };

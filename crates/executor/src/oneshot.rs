@@ -11,7 +11,7 @@ use substrate_command::{is_builtin, is_keyword};
 use substrate_policy::terms::Place;
 use substrate_runtime::supervise::{self, Ending, Program};
 use substrate_sys::bounded::{self, Links};
-use substrate_sys::environment;
+use substrate_sys::{environment, usage};
 use substrate_text::command_line;
 use substrate_trace::{Completion, Event, Mode, Output, SpanInfo};
 
@@ -26,6 +26,7 @@ use crate::recording::{self, Recording};
 use crate::session::Session;
 use crate::shell_path::shell_path;
 use crate::snapshot::Before;
+use crate::time_limit::{TimeLimit, tell_timeout};
 use crate::variables::variables;
 
 /// What is to be run.
@@ -151,7 +152,13 @@ pub fn carry_out(
         Place::Isolated(spec) => (spec.as_ref(), true),
         Place::Session(spec) => (spec.as_ref(), false),
     };
-    let narrowed = isolation.map(|isolation| isolation.narrow(spec));
+    let mut narrowed = isolation.map(|isolation| isolation.narrow(spec));
+    let of_policy = spec.limits.seconds;
+    if let Some(time) = session.timeout {
+        let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+        let spec = narrowed.get_or_insert_with(|| spec.clone());
+        spec.limits.seconds = Some(of_policy.map_or(seconds, |policy| policy.min(seconds)));
+    }
     let contained = Contained {
         program: &target.path,
         argv: &target.argv,
@@ -159,6 +166,7 @@ pub fn carry_out(
         cwd,
         evaluation,
         spec: narrowed.as_ref().unwrap_or(spec),
+        seconds: of_policy,
         isolated,
         isolation,
         descriptors: &[],
@@ -181,6 +189,7 @@ fn direct(
     }
     let env = session.child_env(&span);
     let started = Instant::now();
+    let mut used = None;
     let (result, output) = match session.front.streams() {
         Ok(Streams::Own) => {
             enclosure::mark();
@@ -190,7 +199,18 @@ fn direct(
                 argv: &target.argv,
                 env: &env,
             };
-            let result = supervise::run(&program, |_| ());
+            let limit = TimeLimit::default();
+            let before = usage::of_children();
+            let result = supervise::run(&program, |child| {
+                if let Some(time) = session.timeout {
+                    limit.begin(child, time);
+                }
+            });
+            used = Some(recording::used_since(before));
+            let result = result.map(|ending| match limit.is_over() {
+                true => tell_timeout(session),
+                false => ending,
+            });
             (result, recording.finish(session))
         }
         Ok(Streams::Given(streams)) => {
@@ -219,6 +239,7 @@ fn direct(
         scopes_used: recording::write_scopes(fs_diff.as_ref()).collect(),
         fs_diff,
         output,
+        used,
         ..Completion::default()
     };
     record_builtins(session, evaluation, &span, &span.cwd);

@@ -15,8 +15,9 @@ use substrate_broker::Evaluation;
 use substrate_command::is_builtin;
 use substrate_policy::settings::OutputRecord;
 use substrate_snapshots::Capture;
+use substrate_sys::usage::{self, Usage};
 use substrate_sys::{mask, streams};
-use substrate_trace::{FsDiff, Key, Output, SpanInfo, Stdin, Via};
+use substrate_trace::{FsDiff, Key, Output, SpanInfo, Stdin, Used, Via};
 use substrate_world::backend::Tap;
 
 use crate::front::Kind;
@@ -110,6 +111,16 @@ pub fn write_scopes(diff: Option<&FsDiff>) -> impl Iterator<Item = OsString> {
         scope.push(path);
         scope
     })
+}
+
+/// What our children used since then. The memory is that of the largest of them all, so it is known only
+/// where none before was as large.
+pub fn used_since(before: Usage) -> Used {
+    let now = usage::of_children();
+    Used {
+        cpu: now.cpu.saturating_sub(before.cpu),
+        memory: (now.memory > before.memory).then_some(now.memory),
+    }
 }
 
 /// The kernel, and what a command runs in.

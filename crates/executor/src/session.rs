@@ -1,10 +1,12 @@
 //! A session: one broker, one trace, one identity for everything that runs under it.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use substrate_broker::env::SUBSTRATE_AGENT_ID;
 use substrate_broker::person::Barrier;
@@ -74,6 +76,8 @@ pub struct Session {
     pub env: Vec<CString>,
     /// `--record`: a person wants to keep what commands print.
     pub record: bool,
+    /// `--timeout`: how long a command may take.
+    pub timeout: Option<Duration>,
     /// Opened anew before each event for as long as it cannot be, so that a repaired disk is used.
     writer: RefCell<Result<Writer, String>>,
     /// What it takes out.
@@ -84,6 +88,8 @@ pub struct Session {
     umask: u32,
     borrows: bool,
     warned: std::cell::Cell<bool>,
+    /// What a person does not want to be asked about again.
+    refused: RefCell<HashSet<String>>,
 }
 
 impl Session {
@@ -121,6 +127,7 @@ impl Session {
             worlds,
             env,
             record: false,
+            timeout: None,
             writer,
             redact,
             session_id: identity.session,
@@ -129,7 +136,18 @@ impl Session {
             umask,
             borrows,
             warned: false.into(),
+            refused: RefCell::default(),
         }
+    }
+
+    /// Whether a person has refused this for as long as the session lasts.
+    pub(crate) fn is_refused(&self, what: &str) -> bool {
+        self.refused.borrow().contains(what)
+    }
+
+    /// Refuses this from here on without a question.
+    pub(crate) fn refuse_from_now_on(&self, what: String) {
+        self.refused.borrow_mut().insert(what);
     }
 
     /// Its id.
@@ -243,6 +261,7 @@ impl Session {
             cwd: cwd.to_owned(),
             policy_id: evaluation.policy.id.clone(),
             policy_hash: Some(evaluation.policy.sha256.clone()),
+            policy_commit: evaluation.policy.commit.clone(),
             stdin: self.front.stdin(),
             ..ReplayContext::default()
         }

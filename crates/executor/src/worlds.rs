@@ -47,6 +47,8 @@ pub struct Borrowing {
     pub front: Arc<dyn Front>,
     /// The line.
     pub line: Line,
+    /// How long the policy lets one command take; its terms may say less.
+    pub seconds: Option<u32>,
 }
 
 /// The host's end of a world's network.

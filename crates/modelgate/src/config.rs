@@ -122,6 +122,8 @@ pub enum Event {
     },
     /// The tokens did not suffice.
     RanOut {
+        /// What the request may cost at most.
+        wanted: u64,
         /// Spent and reserved.
         used: u64,
         /// How many there are in all.

@@ -71,6 +71,7 @@ impl Exchange<'_> {
                 Ok(reserved) => Some(reserved),
                 Err(out) => {
                     self.tell(Event::RanOut {
+                        wanted: out.wanted,
                         used: out.used,
                         limit: out.limit,
                     });

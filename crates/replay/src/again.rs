@@ -154,6 +154,7 @@ impl<'a> Again<'a> {
             trees: None,
             fs_diff: None,
             kept: None,
+            compared: Vec::new(),
         };
         if went_on && restored > 0 {
             let text = format!("{restored} names were changed by something else before it");
@@ -380,6 +381,7 @@ fn compare_files(
     let project = match (&past.after, &left) {
         (Some(then), Some(now)) => {
             let before = [past.base.as_ref(), base.map(|(_, base)| base)];
+            outcome.compares("files");
             outcome.compare_trees(store, before, [then, now], redactor);
             Some(then.root.as_path())
         }
@@ -388,6 +390,7 @@ fn compare_files(
     let changed = changed.unwrap_or_default();
     match (then.strategy.as_str(), project) {
         ("overlay" | "copy" | "overlay+copy", known) => {
+            outcome.compares("files");
             outcome.compare_diffs(then, &changed, known);
         }
         (_, Some(_)) => {}

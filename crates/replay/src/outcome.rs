@@ -75,12 +75,20 @@ pub struct Outcome {
     pub fs_diff: Option<FsDiff>,
     /// The world whose result was kept.
     pub kept: Option<String>,
+    /// What could be compared: `exit`, `output`, `files`, `network`.
+    pub compared: Vec<&'static str>,
 }
 
 impl Outcome {
     /// Whether everything that could be compared is as it was.
     pub fn is_same(&self) -> bool {
         self.differences.is_empty()
+    }
+
+    pub(crate) fn compares(&mut self, what: &'static str) {
+        if !self.compared.contains(&what) {
+            self.compared.push(what);
+        }
     }
 
     pub(crate) fn differ(&mut self, what: &'static str, text: impl Into<String>) {
@@ -104,6 +112,7 @@ impl Outcome {
                 "how it ended was not recorded, so it is not compared",
             );
         };
+        self.compared.push("exit");
         let code = self.status.code();
         if exit != code {
             self.differ("exit", format!("it was {exit}, now it is {code}"));
@@ -137,7 +146,10 @@ impl Outcome {
                     let text = format!("{what} was a terminal, so it is not compared");
                     self.warn("output", text);
                 }
-                Some(then) => self.compare_stream(what, then, &now, redactor),
+                Some(then) => {
+                    self.compares("output");
+                    self.compare_stream(what, then, &now, redactor);
+                }
                 None if recorded.merged => {}
                 None => self.warn("output", format!("{what} was not recorded")),
             }
@@ -170,6 +182,7 @@ impl Outcome {
         if !world || then.enforced.is_none() {
             return;
         }
+        self.compares("network");
         let reached = |text: &str| text.starts_with("tcp:") || text.starts_with("udp:");
         let before: BTreeSet<String> = then
             .scopes_used

@@ -20,6 +20,9 @@ use crate::menu;
 use crate::notice::Notices;
 use crate::passage::{self, Passage, Word};
 
+/// What stands below them: a no that is not asked for again.
+const NEVER: &str = "Deny for session";
+
 /// The choices, in the order in which they are shown. The last one is chosen unless a person moves.
 const CHOICES: [(&str, Answer); 4] = [
     ("Allow once", Answer::Once),
@@ -32,6 +35,8 @@ const CHOICES: [(&str, Answer); 4] = [
 #[derive(Clone, Copy)]
 enum Pick {
     Answer(Answer),
+    /// No, and not to be asked again in this session.
+    Never,
     /// Try the line where nothing of it is real.
     Try,
     /// Show in full what trying it came to.
@@ -51,9 +56,14 @@ pub fn ask(inquiry: &dyn Inquiry, notices: Notices) -> std::io::Result<Given> {
     let screen = Screen::new(inquiry, tty)?;
     screen.say(&inquiry.text())?;
     let mut passage = screen.passage();
+    let mut for_session = false;
     let answer = loop {
         match screen.choose(choices(inquiry), &passage)? {
             Pick::Answer(answer) => break answer,
+            Pick::Never => {
+                for_session = true;
+                break Answer::Refused;
+            }
             Pick::Try => screen.say(&inquiry.try_out())?,
             Pick::Show => show(inquiry, &screen, notices)?,
         }
@@ -62,6 +72,7 @@ pub fn ask(inquiry: &dyn Inquiry, notices: Notices) -> std::io::Result<Given> {
     let mut given = Given {
         answer,
         what: Vec::new(),
+        for_session,
     };
     if matches!(given.answer, Answer::Session | Answer::Always) {
         match patterns(inquiry, &screen, &passage)? {
@@ -78,7 +89,11 @@ pub fn ask(inquiry: &dyn Inquiry, notices: Notices) -> std::io::Result<Given> {
     while interrupts.next()?.is_some() {}
     // The menu is gone; what was answered stays on the screen.
     let named = CHOICES.iter().find(|(_, answer)| *answer == given.answer);
-    if let Some((name, _)) = named {
+    let named = named.map(|(name, _)| match given.for_session {
+        true => NEVER,
+        false => *name,
+    });
+    if let Some(name) = named {
         screen.say(&format!("Answer: {name}\n"))?;
     }
     Ok(given)
@@ -96,7 +111,10 @@ fn choices(inquiry: &dyn Inquiry) -> Vec<(&'static str, Pick)> {
         .into_iter()
         .filter(|(_, answer)| lasting || matches!(answer, Answer::Once | Answer::Refused))
         .map(|(name, answer)| (name, Pick::Answer(answer)));
-    look.into_iter().chain(answers).collect()
+    look.into_iter()
+        .chain(answers)
+        .chain([(NEVER, Pick::Never)])
+        .collect()
 }
 
 fn show(inquiry: &dyn Inquiry, screen: &Screen, notices: Notices) -> std::io::Result<()> {
@@ -199,10 +217,14 @@ impl Screen {
         passage: &Passage,
     ) -> std::io::Result<Pick> {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        let last = choices.len().saturating_sub(1);
+        // A plain no is what somebody says who only presses Enter.
+        let plain = choices
+            .iter()
+            .position(|(_, pick)| matches!(pick, Pick::Answer(Answer::Refused)));
+        let first = plain.unwrap_or_default();
         let chosen = match passage.is_clear() {
-            true => menu::choose(&self.tty, &names, last).unwrap_or(None),
-            false => by_number(&self.tty, &names, last)?,
+            true => menu::choose(&self.tty, &names, first).unwrap_or(None),
+            false => by_number(&self.tty, &names, first)?,
         };
         Ok(chosen
             .and_then(|at| choices.get(at))

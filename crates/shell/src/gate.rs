@@ -91,6 +91,8 @@ pub struct Outcome {
     pub status: i32,
     /// From the terminal being handed over to its return.
     pub duration: Duration,
+    /// Time on the processors, where that is known.
+    pub cpu: Option<Duration>,
     /// Where the engine stood afterwards.
     pub cwd: PathBuf,
     /// The engine ended with this line.

@@ -15,7 +15,7 @@ use substrate_policy::terms::{Place, WorldSpec};
 use substrate_runtime::supervise::Ending;
 use substrate_sys::memfd;
 use substrate_text::visible;
-use substrate_trace::{Completion, Enforced, Event, PARENT_SPAN_VAR, SpanInfo};
+use substrate_trace::{Completion, Enforced, Event, PARENT_SPAN_VAR, SpanInfo, Used};
 use substrate_world::backend::Tap;
 
 use crate::asking;
@@ -367,6 +367,7 @@ impl Gate for PromptGate<'_> {
         Outcome {
             status,
             duration: started.elapsed(),
+            cpu: None,
             cwd: submission.cwd.to_owned(),
             ended: false,
         }
@@ -388,6 +389,7 @@ impl Gate for PromptGate<'_> {
             scopes_used: recording::write_scopes(fs_diff.as_ref()).collect(),
             fs_diff,
             output: std::mem::take(&mut self.recording).finish(self.session),
+            used: outcome.cpu.map(|cpu| Used { cpu, memory: None }),
             ..Completion::default()
         };
         if let Some(world) = self.quarters.world() {
@@ -535,6 +537,7 @@ fn isolated(
         cwd: &borrowed.state.cwd,
         evaluation,
         spec,
+        seconds: spec.limits.seconds,
         isolated: true,
         isolation: None,
         descriptors: &[(PROGRAM, program.as_fd())],

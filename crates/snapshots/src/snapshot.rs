@@ -74,6 +74,17 @@ impl Limits {
         kept.cloned().collect()
     }
 
+    /// Whether a snapshot that was taken by other limits holds something that these keep out.
+    pub fn keep_out_of(&self, tree: &Tree) -> bool {
+        let private = |name: &Path| {
+            let parts = name.ancestors().filter(|part| !part.as_os_str().is_empty());
+            parts
+                .into_iter()
+                .any(|part| self.is_private(&tree.root.join(part)))
+        };
+        tree.entries.keys().any(|name| private(name))
+    }
+
     pub(crate) fn is_private(&self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default().as_bytes();
         self.private.iter().any(|pattern| {

@@ -201,6 +201,48 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Removes every tree that `is_private` names, and every content that only such trees have, however new.
+    /// Spans that name them cannot be replayed any more.
+    pub fn purge(&self, is_private: &dyn Fn(&Tree) -> bool) -> io::Result<Collected> {
+        let mut done = Collected::default();
+        let (mut needed, mut suspects) = (HashSet::new(), HashSet::new());
+        for path in names(&self.dir.join("trees"))? {
+            let id = path.file_name().unwrap_or_default().to_string_lossy();
+            let Some(tree) = self.tree(&id) else {
+                continue;
+            };
+            let bad = is_private(&tree);
+            let contents = tree.entries.values().filter_map(|entry| match entry.kind {
+                Kind::File(hash) => Some(self.object(&hash)),
+                _ => None,
+            });
+            match bad {
+                true => suspects.extend(contents),
+                false => needed.extend(contents),
+            }
+            if bad {
+                done.bytes += remove(&path)?;
+                done.trees += 1;
+            }
+        }
+        for path in suspects.difference(&needed) {
+            // One that is gone already is as it should be.
+            if path.exists() {
+                done.bytes += remove(path)?;
+                done.objects += 1;
+            }
+        }
+        if done.trees > 0 {
+            // They say of contents that they are kept, which is no longer so.
+            for path in names(&self.dir.join("cache"))? {
+                remove(&path)?;
+            }
+        }
+        Ok(done)
+    }
+}
+
 fn new_file(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .write(true)

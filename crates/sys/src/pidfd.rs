@@ -48,6 +48,15 @@ pub fn kill(process: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
+/// Sends a signal; a process that has ended is no error.
+pub fn send(process: BorrowedFd<'_>, number: i32) -> io::Result<()> {
+    let signal = Signal::from_named_raw(number).ok_or(Errno::INVAL)?;
+    match pidfd_send_signal(process, signal) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Whether a process has not ended yet. As long as it has not, its number is its own.
 pub fn is_alive(process: BorrowedFd<'_>) -> bool {
     let mut entry = [PollFd::from_borrowed_fd(process, PollFlags::IN)];

@@ -188,6 +188,17 @@ pub struct Completion {
     pub fs_diff: Option<FsDiff>,
     /// What it printed.
     pub output: Output,
+    /// What it took, where that is known.
+    pub used: Option<Used>,
+}
+
+/// What a command took of the machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Time on the processors, with what it waited for.
+    pub cpu: Duration,
+    /// Bytes that its largest process held at most.
+    pub memory: Option<u64>,
 }
 
 /// What is known about the output of a command.
@@ -604,6 +615,12 @@ impl Encoder<'_> {
             };
         }
         json.key("duration_ms").millis(done.duration);
+        if let Some(used) = &done.used {
+            json.key("cpu_ms").millis(used.cpu);
+            if let Some(memory) = used.memory {
+                json.key("memory_peak").int(memory);
+            }
+        }
         self.enforced(done.enforced.as_ref());
         let json = &mut self.json;
         json.key("scopes_used").os_array(&done.scopes_used);

@@ -24,7 +24,7 @@ pub use env::Environment;
 pub use error::Error;
 pub use event::{
     AgentEvent, Answer, Approval, ClientUse, Completion, Event, MAX_LINE, Output, PolicyReload,
-    RateLimit, ReplayContext, SpanInfo, Stdin, Stream, Tokens, ToolUse, Via, WorldEvent,
+    RateLimit, ReplayContext, SpanInfo, Stdin, Stream, Tokens, ToolUse, Used, Via, WorldEvent,
 };
 pub use files::effective_user;
 pub use id::{IdError, PARENT_SPAN_VAR, ParentSpan, SessionId, SpanId, WorldId, unique};

@@ -22,7 +22,7 @@ use substrate_trace::{
     AgentEvent, Answer, Approval, Authenticity, ClientUse, Completion, Enforced, Environment,
     Event, FsDiff, Key, Level, MARK, MAX_LINE, Mode, NetAttempt, NetUse, Outcome, Output,
     PolicyReload, RateLimit, Redactor, ReplayContext, RuleRef, SpanId, SpanInfo, Stdin, Stream,
-    Tokens, ToolUse, Verdict, Via, WorldEvent, WorldId,
+    Tokens, ToolUse, Used, Verdict, Via, WorldEvent, WorldId,
 };
 
 fn schema() -> Value {
@@ -122,6 +122,10 @@ fn full_completion() -> Completion {
         exit: Some(137),
         signal: Some(9),
         duration: Duration::from_micros(1_234_567),
+        used: Some(Used {
+            cpu: Duration::from_micros(2_345),
+            memory: Some(4096),
+        }),
         enforced: Some(Enforced {
             level: Level::Landlock,
             fs: "landlock".into(),
@@ -314,6 +318,7 @@ fn what_is_read_is_what_was_written() {
     assert_eq!(span.degraded, info.degraded);
     assert_eq!((span.exit, span.signal), (Some(137), Some(9)));
     assert_eq!(span.duration_ms, Some(1234.567));
+    assert_eq!((span.cpu_ms, span.memory_peak), (Some(2.345), Some(4096)));
     assert_eq!(span.enforced, done.enforced);
     assert_eq!(span.scopes_used, done.scopes_used);
     assert_eq!(span.net, done.net);

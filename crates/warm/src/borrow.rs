@@ -90,9 +90,13 @@ impl Warm {
             broker,
             front,
             line,
+            seconds,
         } = &self.borrowing;
         let cold = |why: &str| not_there(why.to_owned());
-        let terms = Terms::of(broker, spec, &line.agent);
+        // What one command may take is ours to watch; the world is the same.
+        let mut kept = spec.clone();
+        kept.limits.seconds = *seconds;
+        let terms = Terms::of(broker, &kept, &line.agent);
         let terms = terms.ok_or_else(|| cold("no kept world serves such terms"))?;
         let streams = Given::of(job).map_err(|error| not_there(error.to_string()))?;
         let signals = match job.streams.stdio {

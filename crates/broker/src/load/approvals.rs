@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use substrate_command::environment::assignment_changes_meaning;
 use substrate_command::{Line, Models, RedirectKind};
 use substrate_policy::{Facts, Reason, covers, pattern};
+use substrate_trace::Redactor;
 
 use super::caller::Caller;
 use super::meaning::Meaning;
@@ -25,6 +26,14 @@ pub enum Approved {
     Command(String),
     /// This line, byte for byte.
     Line(String),
+    /// A command or line with a secret in it, which is not kept: what is shown of it, and the digest of the
+    /// whole with the id of its grant.
+    Secret {
+        /// Without the secret.
+        shown: String,
+        /// SHA-256 of the grant's id and the text.
+        digest: String,
+    },
 }
 
 impl Approved {
@@ -32,8 +41,31 @@ impl Approved {
     pub fn text(&self) -> &str {
         match self {
             Approved::Command(text) | Approved::Line(text) => text,
+            Approved::Secret { shown, .. } => shown,
         }
     }
+
+    /// The form in which a grant of this id keeps it: what is secret in it goes.
+    pub fn kept(&self, id: &str) -> Self {
+        let (Approved::Command(text) | Approved::Line(text)) = self else {
+            return self.clone();
+        };
+        let shown = Redactor::new::<&[u8]>(&[])
+            .line(text.as_bytes())
+            .into_owned();
+        match shown == text.as_bytes() {
+            true => self.clone(),
+            false => Approved::Secret {
+                shown: String::from_utf8_lossy(&shown).into_owned(),
+                digest: digest(id, text),
+            },
+        }
+    }
+}
+
+/// Nobody who reads it learns the text or that two grants have the same.
+fn digest(id: &str, text: &str) -> String {
+    substrate_trace::sha256_hex(format!("{id}\0{text}").as_bytes())
 }
 
 /// One grant.
@@ -70,8 +102,14 @@ impl Grant {
         let (kind, text) = match &self.what {
             Approved::Command(text) => ("command", text),
             Approved::Line(text) => ("line", text),
+            Approved::Secret { shown, .. } => ("secret", shown),
+        };
+        let digest = match &self.what {
+            Approved::Secret { digest, .. } => Some(digest),
+            _ => None,
         };
         json!({
+            "digest": digest,
             "id": self.id,
             "policy": self.policy_id,
             "policy_sha256": self.policy_sha256,
@@ -108,6 +146,10 @@ impl Grant {
             what: match value.get("kind")?.as_str()? {
                 "command" => Approved::Command(pattern),
                 "line" => Approved::Line(pattern),
+                "secret" => Approved::Secret {
+                    shown: pattern,
+                    digest: text("digest")?,
+                },
                 _ => return None,
             },
             environment: Meaning::from_json(value.get("environment"))?,
@@ -324,6 +366,12 @@ pub fn covering(
             })
             .find(|grant| match &grant.what {
                 Approved::Line(line) => text == Some(line) && within(facts.cwd(), &grant.directory),
+                Approved::Secret { digest: kept, .. } => {
+                    let exact = command_pattern(line, reason);
+                    let mut all = text.into_iter().chain(exact.as_deref());
+                    all.any(|text| digest(&grant.id, text) == *kept)
+                        && within(facts.cwd(), &grant.directory)
+                }
                 Approved::Command(pattern) => invocation_of(line, reason).is_some_and(|index| {
                     let directory = substrate_policy::directory_of(line, index, facts);
                     directory.is_some_and(|directory| within(&directory, &grant.directory))

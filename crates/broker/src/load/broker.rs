@@ -684,12 +684,13 @@ impl Broker {
         }
         what.iter()
             .map(|what| {
+                let id = approvals::new_id();
                 let grant = Grant {
-                    id: approvals::new_id(),
+                    what: what.kept(&id),
+                    id,
                     policy_id: question.policy_id.clone(),
                     policy_sha256: question.policy_sha256.clone(),
                     directory: directory.to_owned(),
-                    what: what.clone(),
                     environment: question.environment.clone(),
                     given: now(),
                     expires,

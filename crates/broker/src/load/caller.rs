@@ -2,14 +2,14 @@
 //! and whether a person is there are questions about a [`Caller`], never about the process that
 //! happens to answer them.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 use substrate_sys::{identity, marker, peer, pidfd};
 
-use super::enclosure::{self, Ancestor, Trace};
+use super::enclosure::{self, Ancestor, OwnHome, Trace};
 use super::process::{Identity, Stat, chain_of};
 use crate::env::SUBSTRATE_AGENT_ID;
 use crate::home::{Home, NoHome};
@@ -104,7 +104,7 @@ impl Caller {
     }
 
     /// The home of whoever encloses it, or the one that it names itself when nobody does.
-    pub fn home(&self, ancestors: &[Ancestor], own: Option<&OsStr>) -> Result<Home, NoHome> {
+    pub fn home(&self, ancestors: &[Ancestor], own: OwnHome<'_>) -> Result<Home, NoHome> {
         enclosure::home(ancestors, own, || self.is_marked())
     }
 

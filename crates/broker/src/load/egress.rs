@@ -124,7 +124,7 @@ mod tests {
         )
         .unwrap();
         fs::write(directory.join("active"), "test\n").unwrap();
-        let home = Home::find(Some(directory.as_os_str()), || false).unwrap();
+        let home = Home::find(Some(directory.as_os_str()), None, || false).unwrap();
         let options = crate::Options {
             choice: crate::Choice::Name("test".to_owned()),
             ceilings: Vec::new(),
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn counters_of_ended_sessions_are_removed_and_others_stay() {
         let directory = tempfile::tempdir().unwrap();
-        let home = Home::find(Some(directory.path().as_os_str()), || false).unwrap();
+        let home = Home::find(Some(directory.path().as_os_str()), None, || false).unwrap();
         let own = Identity::of(std::process::id()).unwrap();
         let mut gone = own.clone();
         gone.start += 1;

@@ -25,6 +25,8 @@ pub struct Ancestor {
     pub cwd: PathBuf,
     /// The `SUBSTRATE_HOME` that it was started with.
     pub home: Option<OsString>,
+    /// The `HOME` that it was started with.
+    pub user_home: Option<OsString>,
 }
 
 /// The Substrate processes above one, nearest first.
@@ -91,18 +93,30 @@ fn in_a_world(pid: u32) -> bool {
     table.windows(mark.len()).any(|part| part == mark)
 }
 
+/// What the environment of whoever asks says about homes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OwnHome<'a> {
+    /// `SUBSTRATE_HOME`.
+    pub substrate: Option<&'a OsStr>,
+    /// `HOME`.
+    pub user: Option<&'a OsStr>,
+}
+
 /// The home of whoever encloses a process, or the one that its own environment names when nobody does.
 /// The outermost session chose its home freely, so its choice holds for all below.
 pub(crate) fn home(
     ancestors: &[Ancestor],
-    own: Option<&OsStr>,
+    own: OwnHome<'_>,
     is_marked: impl Fn() -> bool,
 ) -> Result<Home, NoHome> {
     match ancestors.last() {
-        Some(outermost) => Home::find(outermost.home.as_deref(), || false),
+        Some(outermost) => {
+            let user = outermost.user_home.as_deref();
+            Home::find(outermost.home.as_deref(), user, || false)
+        }
         // Nobody is above it who could not be seen: the mark is on whatever a session or a shim has
         // started, worlds included.
-        None => Home::find(own, is_marked),
+        None => Home::find(own.substrate, own.user, is_marked),
     }
 }
 
@@ -153,6 +167,7 @@ fn ancestor(pid: u32) -> Ancestor {
             .collect(),
         cwd: fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default(),
         home: variable(pid, SUBSTRATE_HOME),
+        user_home: variable(pid, "HOME"),
     }
 }
 

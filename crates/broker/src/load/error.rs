@@ -8,13 +8,15 @@ use substrate_policy::diagnostic::LoadError;
 #[derive(Debug, thiserror::Error)]
 pub enum BrokerError {
     /// No home directory can be found for the user.
-    #[error("no home directory for user {0}; set SUBSTRATE_HOME or repair the passwd entry")]
+    #[error(
+        "no home directory for user {0}; set HOME to a directory that is there, or SUBSTRATE_HOME"
+    )]
     NoHome(u32),
     /// A policy of that name does not exist.
     #[error("there is no policy `{0}`; `substrate policy list` shows those that exist")]
     NoPolicy(String),
     /// A policy file cannot be read.
-    #[error("cannot read {path}: {error}")]
+    #[error("cannot read {path}: {error}{}", below(error))]
     Read {
         /// The file.
         path: PathBuf,
@@ -41,5 +43,18 @@ pub enum BrokerError {
 impl From<crate::home::NoHome> for BrokerError {
     fn from(crate::home::NoHome(uid): crate::home::NoHome) -> Self {
         BrokerError::NoHome(uid)
+    }
+}
+
+/// Why a file that is there cannot be read: a world keeps Substrate's own files from what runs in it.
+fn below(error: &std::io::Error) -> &'static str {
+    let kept = error.kind() == std::io::ErrorKind::PermissionDenied
+        && crate::Caller::own().enclosure().is_some();
+    match kept {
+        true => {
+            ". In a session that is held in a world, Substrate's own commands work as a whole line at its \
+             prompt only: not in a pipe, a script or after `;`"
+        }
+        false => "",
     }
 }

@@ -1,11 +1,13 @@
 //! The environment as far as it changes what the words of a command mean.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Serialize, Serializer};
 use serde_json::Value;
 use substrate_command::environment::{changes_meaning, is_usual};
+use substrate_trace::Redactor;
 
 use super::state_file::{bytes_json, json_bytes};
 
@@ -44,7 +46,7 @@ impl Meaning {
         };
         let told = environment.into_iter().filter(says);
         let mut all: Vec<(Vec<u8>, Vec<u8>)> = told
-            .map(|(name, value)| (bounded(name), bounded(value)))
+            .map(|(name, value)| (bounded(name), bounded(&unsecret(name, value))))
             .collect();
         all.sort();
         if let Some(rest) = all.get(MOST..).filter(|rest| !rest.is_empty()) {
@@ -111,6 +113,19 @@ impl Meaning {
         Some(Self(
             value.as_array()?.iter().map(pair).collect::<Option<_>>()?,
         ))
+    }
+}
+
+/// A value as it may be kept and shown: one with a secret in it by its hash.
+fn unsecret<'v>(name: &[u8], value: &'v [u8]) -> Cow<'v, [u8]> {
+    let setting = [name, b"=", value].concat();
+    let redactor = Redactor::new::<&[u8]>(&[]);
+    match redactor.line(&setting) {
+        Cow::Borrowed(_) => Cow::Borrowed(value),
+        Cow::Owned(_) => {
+            let hash = substrate_trace::sha256_hex(value);
+            Cow::Owned(format!("{}, sha256 {hash}", substrate_trace::MARK).into_bytes())
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use super::cache;
 use super::error::BrokerError;
 use crate::choice::{Choice, FLOOR, open_compiled, read_compiled};
 use crate::home::Home;
+use crate::project;
 
 /// Which policy it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct PolicyInfo {
     pub sha256: String,
     /// Its mode.
     pub mode: Mode,
+    /// The commit that is checked out where its file lies, when it lies in a repository.
+    pub commit: Option<String>,
 }
 
 /// A policy and what is known about it.
@@ -54,6 +57,11 @@ impl LoadedPolicy {
             path: details.files.first().cloned().unwrap_or_default(),
             sha256: details.sha256.clone(),
             mode: policy.settings().mode,
+            commit: details
+                .files
+                .first()
+                .filter(|file| file.starts_with('/'))
+                .and_then(|file| project::commit(Path::new(file))),
         };
         Ok(Self {
             choice: choice.clone(),

@@ -1,6 +1,8 @@
 //! `substrate allowed`: what may run here, under which policy, from which files.
 
 use crate::asker::Asker;
+use std::ffi::OsString;
+
 use serde_json::{Value, json};
 use substrate_broker::env::SUBSTRATE_AGENT_ID;
 use substrate_broker::{Around, Input, Origin, Request};
@@ -26,8 +28,8 @@ const PARTS: [(&str, &str); 12] = [
 ];
 
 /// Prints it.
-pub fn run(asker: &Asker, as_json: bool) -> Result<(), Failure> {
-    let broker = asker.broker(None)?;
+pub fn run(asker: &Asker, policy: Option<OsString>, as_json: bool) -> Result<(), Failure> {
+    let broker = asker.broker(policy)?;
     let cwd = asker.cwd()?;
     // An empty line is judged by whatever governs this directory, and by nothing else.
     let here = broker.evaluate(&Request {

@@ -68,6 +68,7 @@ fn row(grant: &Grant) -> Value {
     let kind = match grant.what {
         Approved::Command(_) => "command",
         Approved::Line(_) => "line",
+        Approved::Secret { .. } => "secret",
     };
     json!({
         "id": grant.id,
@@ -86,12 +87,13 @@ fn row(grant: &Grant) -> Value {
 fn line(grant: &Grant) -> String {
     let until = match (&grant.session, grant.expires) {
         (Some(process), _) => format!("until process {} ends", process.pid),
-        (None, Some(end)) => format!("until {}", substrate_text::time::to_the_minute(end)),
+        (None, Some(end)) => format!("until {}", when::local(end)),
         (None, None) => "until revoked".to_owned(),
     };
     let exactly = match grant.what {
         Approved::Command(_) => "",
         Approved::Line(_) => " (this line only)",
+        Approved::Secret { .. } => " (exactly this; its secret is not kept)",
     };
     let environment = environment_of(grant).join(" ");
     let with = match environment.is_empty() {

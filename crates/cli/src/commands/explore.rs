@@ -44,6 +44,8 @@ fn start(
     // Where the command ran is where its results are; it may be gone by now.
     let cwd = Some(pending.meta().cwd.clone()).filter(|cwd| cwd.is_dir());
     let cwd = cwd.map_or_else(|| asker.cwd(), Ok)?;
+    // What is typed there is no part of the result.
+    environment::set(&mut env, "HISTFILE", b"");
     environment::set(&mut env, "PWD", cwd.as_os_str().as_bytes());
     let broker = asker.broker_at(None, false, &cwd)?;
     let session = begin(broker, env, notices);

@@ -11,6 +11,7 @@ mod doctor;
 pub mod door;
 mod explain;
 mod explore;
+mod help;
 pub mod hook;
 mod init;
 mod kept;
@@ -33,7 +34,7 @@ mod trace;
 mod uninstall;
 mod verdicts;
 mod whatif;
-mod when;
+pub mod when;
 mod world;
 
 use std::ffi::OsString;
@@ -49,7 +50,7 @@ use substrate_shell::notice::Notices;
 use substrate_shell::prompt_gate::OwnCommands;
 use substrate_sys::{environment, process_group};
 
-use crate::args::{Cli, Command, PolicyCommand, RunArgs, SHIM_EXEC, is_subcommand};
+use crate::args::{Cli, Command, PolicyCommand, RunArgs, SHIM_EXEC, in_order, is_subcommand};
 use crate::asker::Asker;
 use crate::failure::Failure;
 use crate::out;
@@ -64,6 +65,14 @@ pub fn run(arguments: &[OsString], asker: &Asker) -> Ending {
     {
         return ending;
     }
+    if arguments.get(1).is_some_and(|name| name == "help")
+        && let Some(shown) = help::run(asker, &arguments[2..])
+    {
+        return match shown {
+            Ok(()) => Ending::Exit(0),
+            Err(failure) => report(&Notices::new(&environment::raw()), &failure),
+        };
+    }
     if let Some(args) = RunArgs::alone(arguments) {
         return run::run(asker, args);
     }
@@ -73,6 +82,11 @@ pub fn run(arguments: &[OsString], asker: &Asker) -> Ending {
         Err(error) => {
             // clap knows which of its messages are answers and which are complaints.
             let _ = error.print();
+            if error.kind() == clap::error::ErrorKind::InvalidSubcommand
+                && arguments.get(1).is_some_and(|name| name == "help")
+            {
+                let _ = out::print(&help::topics());
+            }
             return Ending::Exit(error.exit_code());
         }
     };
@@ -105,7 +119,7 @@ pub fn run(arguments: &[OsString], asker: &Asker) -> Ending {
         },
         Command::Profile(command) => profile::run(asker, &command),
         Command::Approvals(command) => approvals::run(asker, &command),
-        Command::Allowed { json } => allowed::run(asker, json),
+        Command::Allowed { policy, json } => allowed::run(asker, policy, json),
         Command::Agent(command) => match agent::run(asker, command, arguments) {
             Ok(ending) => return ending,
             Err(failure) => Err(failure),
@@ -158,6 +172,7 @@ fn typed(
     let context = Context::new(&session.broker);
     let words = analyse(line, &context).plain?;
     let words: Vec<OsString> = words.into_iter().map(OsString::from_vec).collect();
+    let words = in_order(&words).unwrap_or(words);
     let own = words.first()? == "substrate"
         && is_subcommand(&words)
         && words

@@ -18,7 +18,7 @@ use crate::out;
 pub fn run(asker: &Asker, command: PolicyCommand) -> Result<(), Failure> {
     match command {
         PolicyCommand::Validate { policies } => validate(asker, policies),
-        PolicyCommand::Show { policy, json } => show(asker, policy, json),
+        PolicyCommand::Show { name, policy, json } => show(asker, name.or(policy), json),
         PolicyCommand::List { json } => list(asker, json),
         PolicyCommand::Schema { of } => schema(of),
         PolicyCommand::Init { name, from, yes } => policy_change::init(asker, &name, &from, yes),

@@ -139,7 +139,7 @@ fn list(asker: &Asker, as_json: bool) -> Result<(), Failure> {
             .unwrap_or_default();
         text.push_str(&format!(
             "{}  {}  {}{until}\n",
-            substrate_text::time::to_the_minute(entry.since),
+            crate::commands::when::local(entry.since),
             entry.policy,
             visible(entry.path.as_os_str().as_bytes())
         ));

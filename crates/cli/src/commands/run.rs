@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use substrate_broker::BrokerError;
+use substrate_broker::env::SUBSTRATE_WORLD;
 use substrate_executor::front::Kind;
 use substrate_executor::isolation::Isolation;
 use substrate_executor::oneshot::{self, Job};
@@ -29,6 +30,9 @@ pub fn run(asker: &Asker, args: RunArgs) -> Ending {
 
 fn start(asker: &Asker, args: RunArgs, notices: Notices) -> Result<Ending, Failure> {
     let mut env = environment::raw();
+    if args.no_world {
+        environment::set(&mut env, SUBSTRATE_WORLD, b"disabled");
+    }
     let here = asker.cwd()?;
     let isolation = Isolation {
         write: existing("--write", &args.write)?,
@@ -42,10 +46,19 @@ fn start(asker: &Asker, args: RunArgs, notices: Notices) -> Result<Ending, Failu
         Some(dir) => enter(&here, dir, &mut env)?,
     };
     // The broker is chosen by our own surroundings; the variables are the program's.
-    let broker = asker.broker_at(args.policy, false, &cwd)?;
+    let own;
+    let asker = match args.no_world {
+        true => {
+            own = Asker::with(env.clone());
+            &own
+        }
+        false => asker,
+    };
+    let broker = asker.broker_at(args.policy, args.require_approval, &cwd)?;
     set_variables(&args.setenv, &mut env)?;
     let mut session = begin_once(broker, env, notices);
     session.record = args.record;
+    session.timeout = args.timeout;
     let isolation = args.isolated.then_some(&isolation);
     Ok(oneshot::run(
         &session,

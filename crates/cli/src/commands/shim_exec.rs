@@ -5,6 +5,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use substrate_broker::enclosure::OwnHome;
 use substrate_broker::env::{SHIM_BYPASS, SUBSTRATE_WORLD};
 use substrate_broker::{
     Answer, Around, Broker, BrokerError, Caller, Choice, Evaluation, Home, Input, Options, Origin,
@@ -89,7 +90,8 @@ fn parse(arguments: &[OsString]) -> Result<Order, Failure> {
 }
 
 fn take_over(order: &Order, env: Vec<CString>, notices: Notices) -> Result<Ending, Failure> {
-    let home = Home::find(Some(order.home.as_os_str()), || false).map_err(BrokerError::from)?;
+    let home =
+        Home::find(Some(order.home.as_os_str()), None, || false).map_err(BrokerError::from)?;
     let (cwd, lost) = match working_directory(&env) {
         Ok(cwd) => (cwd, false),
         Err(_) => (PathBuf::from("/"), true),
@@ -135,7 +137,9 @@ fn take_over(order: &Order, env: Vec<CString>, notices: Notices) -> Result<Endin
     let mut evaluation = broker.evaluate(&request);
     // A shim of another home is no way out of the session around it.
     if !around.is_empty() {
-        let session_home = caller.home(&around, None).map_err(BrokerError::from)?;
+        let session_home = caller
+            .home(&around, OwnHome::default())
+            .map_err(BrokerError::from)?;
         if session_home.path != home.path {
             let theirs = open(session_home)?.evaluate(&request);
             if strictness(&theirs) > strictness(&evaluation) {

@@ -1,4 +1,8 @@
-//! Spans of time, as people write them.
+//! Spans of time, as people write them, and moments as they read them.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use substrate_sys::local_time::LocalTime;
 
 /// `90m`, `12h`, `30d`, `never`: a number of seconds, or none.
 pub fn seconds(text: &str) -> Result<Option<u64>, String> {
@@ -20,6 +24,35 @@ pub fn seconds(text: &str) -> Result<Option<u64>, String> {
     seconds.map(Some).ok_or_else(wrong)
 }
 
+/// `90s`, `30m`, `2h`: how long something may take.
+pub fn span(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is not a time; write for example 90s, 30m or 2h");
+    let (number, unit) = text
+        .split_at_checked(text.len().saturating_sub(1))
+        .ok_or_else(wrong)?;
+    let unit = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    // A world counts its time in 32 bits.
+    let seconds = number
+        .checked_mul(unit)
+        .filter(|seconds| (1..=u64::from(u32::MAX)).contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(wrong)
+}
+
+/// A moment in seconds since 1970, to the minute and on the clock of this place.
+pub fn local(seconds: u64) -> String {
+    let at = UNIX_EPOCH + Duration::from_secs(seconds);
+    match LocalTime::of(at) {
+        Some(local) => local.short(),
+        None => substrate_text::time::to_the_minute(seconds),
+    }
+}
+
 /// A number of seconds in its largest units.
 pub fn lasting(seconds: u64) -> String {
     match seconds {
@@ -33,6 +66,15 @@ pub fn lasting(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_timeout_has_a_unit() {
+        assert_eq!(span("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(span("2h"), Ok(Duration::from_secs(7200)));
+        for bad in ["", "5", "0s", "-1s", "1d", "99999999999h", "never", "é"] {
+            assert!(span(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn spans_have_units() {

@@ -22,6 +22,7 @@ use substrate_text::visible;
 
 use crate::args::WorldCommand;
 use crate::commands::explore;
+use crate::commands::when;
 use crate::commands::{daemon, kept};
 use crate::failure::Failure;
 use crate::out;
@@ -78,6 +79,7 @@ fn status(home: &Home, as_json: bool) -> Result<(), Failure> {
                     "state": leftover.verdict.as_str(),
                     "world": meta.map(|meta| meta.world_id.clone()),
                     "span": meta.map(|meta| meta.span_id.clone()).filter(|span| !span.is_empty()),
+                    "created": meta.and_then(|meta| u64::try_from(meta.created.0).ok()).map(substrate_text::time::to_the_minute),
                     "cmd": meta.map(|meta| meta.cmd.to_string_lossy().into_owned()),
                     "directory": leftover.dir.display().to_string(),
                 })
@@ -103,8 +105,10 @@ fn status(home: &Home, as_json: bool) -> Result<(), Failure> {
         let cmd = meta
             .map(|meta| visible(meta.cmd.as_bytes()))
             .unwrap_or_default();
+        let made = meta.and_then(|meta| u64::try_from(meta.created.0).ok());
+        let made = made.map_or_else(String::new, when::local);
         text.push_str(&format!(
-            "{:<12} {short:<12} {cmd}\n",
+            "{:<12} {short:<12} {made:<23} {cmd}\n",
             leftover.verdict.as_str()
         ));
     }

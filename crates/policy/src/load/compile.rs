@@ -10,6 +10,7 @@ use substrate_command::{Models, Tool, codec};
 use substrate_compiled::codec::{Decoder, Encoder};
 use substrate_compiled::file::Parts;
 use substrate_compiled::rules::RuleTable;
+use substrate_text::nearest;
 
 use super::diagnostic::{LoadError, Problem, SourceFile};
 use super::document::{self, ClientSets, Document, Examples};
@@ -181,6 +182,33 @@ fn checked(source: &Arc<SourceFile>) -> Result<Node, LoadError> {
     }
 }
 
+/// The keys that a mapping may have, whose schema this path of a complaint leads to.
+fn known_keys(complaint: &str) -> Vec<String> {
+    let schema: serde_json::Value = serde_json::from_str(schema()).unwrap_or_default();
+    let mut at = &schema;
+    for step in complaint.split('/').skip(1) {
+        if step == "additionalProperties" {
+            break;
+        }
+        let next = match (step, at) {
+            ("$ref", serde_json::Value::Object(object)) => object
+                .get("$ref")
+                .and_then(serde_json::Value::as_str)
+                .and_then(|target| schema.pointer(target.strip_prefix('#')?)),
+            (step, serde_json::Value::Array(items)) => {
+                step.parse().ok().and_then(|index: usize| items.get(index))
+            }
+            (step, at) => at.get(step.replace("~1", "/").replace("~0", "~").as_str()),
+        };
+        let Some(next) = next else {
+            return Vec::new();
+        };
+        at = next;
+    }
+    let properties = at.get("properties").and_then(serde_json::Value::as_object);
+    properties.map_or_else(Vec::new, |all| all.keys().cloned().collect())
+}
+
 /// A schema error in words, at the node or key that it is about.
 fn shape_problem(root: &Node, error: &jsonschema::ValidationError<'_>) -> Problem {
     use jsonschema::error::ValidationErrorKind as Kind;
@@ -198,7 +226,13 @@ fn shape_problem(root: &Node, error: &jsonschema::ValidationError<'_>) -> Proble
             if let Some((key, _)) = node.entries().iter().find(|(key, _)| key.text == unknown) {
                 place = key.place.clone();
             }
-            (format!("`{unknown}` is not a known key here"), Some("docs/policy.md lists the keys".to_owned()))
+            let keys = known_keys(error.schema_path().as_str());
+            let known: Vec<&str> = keys.iter().map(String::as_str).collect();
+            let hint = match nearest(&unknown, &known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("known here are {}; `substrate help policy` says what they mean", known.join(", ")),
+            };
+            (format!("`{unknown}` is not a known key here"), Some(hint))
         }
         Kind::Required { property } => {
             (format!("`{}` is missing", property.as_str().unwrap_or_default()), Some("every policy has `id` and `name`".to_owned()))

@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustyline::error::ReadlineError;
+use substrate_broker::env::SUBSTRATE_EDIT_MODE;
 use substrate_sys::bounded::{self, Links};
 use substrate_world::backend::Beside as Aside;
 
@@ -554,8 +555,14 @@ impl Session<'_, '_> {
                     let limit = gate.time_limit();
                     self.shared.engine.borrow_mut().set_time_limit(limit);
                 }
+                let before = substrate_sys::usage::cpu_of(process);
                 let next = self.run_in_engine(text, self.remembered(text), &exports);
-                let outcome = self.outcome(started, matches!(next, Next::End(_)));
+                let mut outcome = self.outcome(started, matches!(next, Next::End(_)));
+                // What the shell has waited for is counted as its own.
+                let now = substrate_sys::usage::cpu_of(process);
+                outcome.cpu = now
+                    .zip(before)
+                    .map(|(now, before)| now.saturating_sub(before));
                 self.shared.gate.borrow_mut().finished(text, &outcome);
                 self.reader
                     .history()
@@ -619,6 +626,7 @@ impl Session<'_, '_> {
         Outcome {
             status: self.shared.engine.borrow().report().status,
             duration: started.elapsed(),
+            cpu: None,
             cwd: self.shared.cwd.borrow().clone(),
             ended,
         }
@@ -933,7 +941,7 @@ const INPUTRC_LIMIT: u64 = 1 << 20;
 
 /// The editing style that the environment or the inputrc asks for.
 fn vi_setting() -> Option<bool> {
-    if let Some(mode) = std::env::var_os("SUBSTRATE_EDIT_MODE") {
+    if let Some(mode) = std::env::var_os(SUBSTRATE_EDIT_MODE) {
         return Some(mode == "vi");
     }
     let path = std::env::var_os("INPUTRC").map(PathBuf::from).or_else(|| {

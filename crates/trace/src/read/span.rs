@@ -128,6 +128,12 @@ pub struct Span {
     /// How long it ran.
     #[serde(default)]
     pub duration_ms: Option<f64>,
+    /// Time on the processors.
+    #[serde(default)]
+    pub cpu_ms: Option<f64>,
+    /// Bytes that its largest process held at most.
+    #[serde(default)]
+    pub memory_peak: Option<u64>,
     /// What held it.
     #[serde(default)]
     pub enforced: Option<Enforced>,

@@ -181,10 +181,15 @@ fn start(
 }
 
 fn passed(writer: &Writer, span: &SpanInfo, event: &Passed, provider: Option<&String>) {
-    if let Passed::RanOut { used, limit } = event {
+    if let Passed::RanOut {
+        wanted,
+        used,
+        limit,
+    } = event
+    {
         let limit = RateLimit {
             limit: "guards.tokens".to_owned(),
-            bytes: 0,
+            bytes: *wanted,
             used: *used,
             total: *limit,
         };

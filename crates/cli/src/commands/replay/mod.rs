@@ -221,9 +221,16 @@ impl Replays<'_> {
             text.push_str(&report::verbose(outcome));
         }
         let word = report::verdict(outcome, updated);
+        let compared = report::compared(outcome);
         match self.several {
-            true => text.push_str(&report::head(&self.look, past, word)),
-            false => text.push_str(&(self.look.tint(word.1, word.0) + "\n")),
+            true => text.push_str(&report::head(&self.look, past, word, &compared)),
+            false => {
+                let verdict = self.look.tint(word.1, word.0);
+                text.push_str(&format!("{verdict}{compared}\n"));
+            }
+        }
+        if !self.args.verbose {
+            text.push_str(&report::drift(outcome));
         }
         text.push_str(&report::differences(&self.look, outcome));
         Ok(out::print(&text)?)

@@ -1,11 +1,15 @@
 //! What a replay found, for a person and for a program.
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use substrate_executor::recording;
 use substrate_replay::{Outcome, Past};
 use substrate_text::visible;
-use substrate_trace::Stream;
+use substrate_text::wire::Bytes;
+use substrate_trace::{FsDiff, Stream};
 
 use crate::commands::trace::look::{self, Look, Tint};
 
@@ -21,11 +25,35 @@ pub fn verdict(outcome: &Outcome, updated: bool) -> (&'static str, Tint) {
     }
 }
 
+/// What the verdict is about, where that is not all there is: nobody should take silence for agreement.
+pub fn compared(outcome: &Outcome) -> String {
+    let compared = &outcome.compared;
+    let all = ["exit", "output", "files"];
+    match compared.as_slice() {
+        [] => " (nothing could be compared)".to_owned(),
+        _ if all.iter().all(|what| compared.contains(what)) => String::new(),
+        [only] => format!(" ({only} only)"),
+        some => format!(" ({} only)", some.join(" and ")),
+    }
+}
+
+/// What is not as it was around it and bears on every comparison; the rest is told with `--verbose`.
+pub fn drift(outcome: &Outcome) -> String {
+    let told = |what: &str| matches!(what, "policy" | "kernel" | "level");
+    let warnings = outcome.warnings.iter().filter(|warning| told(warning.what));
+    warnings
+        .map(|warning| {
+            let line = format!("{}: {}", warning.what, warning.text);
+            format!("  drift: {}\n", visible(line.as_bytes()))
+        })
+        .collect()
+}
+
 /// A line about one of several spans.
-pub fn head(look: &Look, past: &Past, word: (&str, Tint)) -> String {
+pub fn head(look: &Look, past: &Past, word: (&str, Tint), compared: &str) -> String {
     let id = look::short(&past.span.span_id);
     let command = look.cut(&look::command(&past.span), WIDTH);
-    let verdict = look.tint(word.1, &format!("{:<9}", word.0));
+    let verdict = look.tint(word.1, &format!("{:<9}", format!("{}{compared}", word.0)));
     format!("{id}  {verdict}  {command}\n")
 }
 
@@ -36,9 +64,9 @@ pub fn verbose(outcome: &Outcome) -> String {
         "[replay] world: {}: fs {}, net {}, exec {}\n",
         held.level, held.fs, held.net, held.exec
     );
-    let scopes = match outcome.scopes.is_empty() {
-        true => "none".to_owned(),
-        false => outcome.scopes.join(", "),
+    let scopes = match scopes(outcome) {
+        scopes if scopes.is_empty() => "none".to_owned(),
+        scopes => scopes.join(", "),
     };
     text.push_str(&format!(
         "[replay] scopes: {}\n",
@@ -74,6 +102,30 @@ pub fn differences(look: &Look, outcome: &Outcome) -> String {
     text
 }
 
+/// What it used: whom it reached, and what it wrote.
+fn scopes(outcome: &Outcome) -> Vec<String> {
+    let written = recording::write_scopes(outcome.fs_diff.as_ref());
+    let written = written.map(|scope| visible(scope.as_bytes()));
+    outcome.scopes.iter().cloned().chain(written).collect()
+}
+
+/// What it changed this time.
+fn changes(diff: &FsDiff) -> Value {
+    let path = |path: &Path| json!(Bytes(path.as_os_str().as_bytes().to_vec()));
+    let paths = |paths: &[PathBuf]| paths.iter().map(|one| path(one)).collect::<Vec<_>>();
+    json!({
+        "root": path(&diff.root),
+        "writes": paths(&diff.writes),
+        "mods": paths(&diff.mods),
+        "deletes": paths(&diff.deletes),
+        "created_dirs": paths(&diff.created_dirs),
+        "truncated": diff.truncated,
+        "strategy": diff.strategy,
+        "tree_hash": diff.tree_hash,
+        "summary": diff.summary,
+    })
+}
+
 /// Everything, as one object.
 pub fn json(past: &Past, outcome: &Outcome, updated: bool) -> Value {
     let differences = outcome.differences.iter().map(|difference| {
@@ -96,7 +148,9 @@ pub fn json(past: &Past, outcome: &Outcome, updated: bool) -> Value {
         "differences": differences.collect::<Vec<_>>(),
         "warnings": warnings.collect::<Vec<_>>(),
         "world": {"level": held.level.as_str(), "fs": held.fs, "net": held.net, "exec": held.exec},
-        "scopes": outcome.scopes,
+        "compared": outcome.compared,
+        "scopes": scopes(outcome),
+        "fs_diff": outcome.fs_diff.as_ref().map(changes),
         "restored": outcome.restored,
         "stdout": stream(stdout),
         "stderr": stream(stderr),

@@ -149,7 +149,7 @@ pub fn tail(
 
 /// One event in one line: the time of day, what happened, to what.
 fn event(look: &Look, span: &Span) -> String {
-    let time = span.ts.get(11..19).unwrap_or(&span.ts);
+    let time = look::clock(span);
     let (what, tint) = match span.event_type.as_str() {
         "command_start" => ("start".to_owned(), Tint::Calm),
         "command_complete" => {
@@ -186,7 +186,7 @@ fn event(look: &Look, span: &Span) -> String {
     }
     format!(
         "{}  {}  {}  {text}\n",
-        clean(OsStr::new(time)),
+        time,
         look.tint(Tint::Dim, &look.fit(look::short(&span.span_id), 12)),
         look.tint(tint, &look.fit(&what, 14)),
     )

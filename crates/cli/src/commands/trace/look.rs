@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use std::os::unix::ffi::OsStrExt;
 use substrate_shell::notice::Notices;
+use substrate_sys::local_time::LocalTime;
 use substrate_sys::{environment, terminal};
 use substrate_text::visible_whole;
 use substrate_trace::read::Span;
@@ -199,6 +200,22 @@ impl Look {
 
 fn columns(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
+}
+
+/// When it was, on the clock of whoever looks; a time that cannot be understood as it stands.
+pub fn when(span: &Span) -> String {
+    match span.time().and_then(LocalTime::of) {
+        Some(local) => local.full(),
+        None => clean(OsStr::new(&span.ts)),
+    }
+}
+
+/// The time of day.
+pub fn clock(span: &Span) -> String {
+    match span.time().and_then(LocalTime::of) {
+        Some(local) => local.clock(),
+        None => clean(OsStr::new(span.ts.get(11..19).unwrap_or(&span.ts))),
+    }
 }
 
 /// The end of an id.

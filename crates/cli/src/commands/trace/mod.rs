@@ -3,7 +3,7 @@
 mod export;
 mod list;
 pub mod look;
-mod pages;
+pub mod pages;
 mod prune;
 mod show;
 mod stats;
@@ -36,8 +36,19 @@ pub fn run(asker: &Asker, args: TraceArgs) -> Result<(), Failure> {
             json: args.json,
         },
     });
-    if let TraceCommand::Prune { keep, before, json } = command {
-        return prune::run(&home, keep, before, json);
+    if let TraceCommand::Prune {
+        keep,
+        before,
+        private,
+        json,
+    } = command
+    {
+        let what = prune::What {
+            keep,
+            before,
+            private,
+        };
+        return prune::run(asker, &home, &what, json);
     }
     let reader = Reader::open(&home.path)?;
     match command {

@@ -78,11 +78,7 @@ impl Page<'_> {
         self.plain("parent", span.parent_span.as_deref());
         self.line(
             "when",
-            &format!(
-                "{} ({})",
-                clean(OsStr::new(&span.ts)),
-                self.look.age(span.time())
-            ),
+            &format!("{} ({})", look::when(span), self.look.age(span.time())),
         );
         let cwd = span.cwd.as_ref().map(|cwd| clean(cwd.as_os_str()));
         self.line("directory", &cwd.unwrap_or_default());
@@ -107,6 +103,13 @@ impl Page<'_> {
             took => format!(" after {took}"),
         };
         self.line("exit", &(self.look.tint(tint, &ended) + &took));
+        if let Some(cpu) = span.cpu_ms {
+            let memory = span.memory_peak.map_or_else(String::new, |bytes| {
+                format!(", {} of memory", substrate_text::size::human(bytes))
+            });
+            let text = format!("{} of processor time{memory}", look::duration(cpu));
+            self.line("used", &text);
+        }
         let place = [span.place.as_deref(), span.world_id.as_deref()];
         let place: Vec<&str> = place.into_iter().flatten().collect();
         self.plain("place", Some(&place.join(" ")));

@@ -1,0 +1,346 @@
+//! What a person meets first: options before and after names, homes, messages and where they lead.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use crate::common::{Sandbox, skip};
+
+fn out(output: &std::process::Output) -> String {
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+fn has_worlds(sandbox: &Sandbox, test: &str) -> bool {
+    let works = sandbox.run(["world", "doctor"]).status.success();
+    if !works {
+        skip(test, "this machine has no full worlds");
+    }
+    works
+}
+
+#[test]
+fn options_work_before_and_after_a_name() {
+    let sandbox = Sandbox::new();
+    for arguments in [
+        &["--policy", "restricted", "policy", "explain", "sudo id"][..],
+        &["policy", "--policy", "restricted", "explain", "sudo id"],
+        &["policy", "explain", "--policy", "restricted", "sudo id"],
+        &["--policy=restricted", "policy", "explain", "sudo id"],
+    ] {
+        let output = sandbox.run(arguments);
+        let text = out(&output);
+        assert!(
+            text.starts_with("deny under policy 'restricted'"),
+            "{arguments:?} {text}"
+        );
+    }
+    for arguments in [
+        &["--policy", "restricted", "run", "--", "sudo", "id"][..],
+        &["run", "--policy", "restricted", "--", "sudo", "id"],
+    ] {
+        assert_eq!(
+            sandbox.run(arguments).status.code(),
+            Some(126),
+            "{arguments:?}"
+        );
+    }
+    for arguments in [
+        &["--policy", "locked", "policy", "show"][..],
+        &["policy", "show", "--policy", "locked"],
+        &["policy", "show", "locked"],
+        &["allowed", "--policy", "locked"],
+        &["--policy", "locked", "allowed"],
+    ] {
+        let text = out(&sandbox.run(arguments));
+        assert!(text.contains("locked"), "{arguments:?} {text}");
+    }
+    // A name that has no use for an option says so, and a script of that name stays a script.
+    let refused = sandbox.run(["--policy", "dev", "shim", "list"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", out(&refused));
+    let script = sandbox.project().join("script");
+    std::fs::write(&script, "echo ran").unwrap();
+    assert_eq!(out(&sandbox.run(["--policy", "dev", "./script"])), "ran\n");
+}
+
+#[test]
+fn home_is_where_the_variable_says_when_nothing_encloses_us() {
+    let sandbox = Sandbox::new();
+    let home = sandbox.project().join("other home");
+    std::fs::create_dir(&home).unwrap();
+    let mut command = sandbox.substrate();
+    command.env_remove("SUBSTRATE_HOME").env("HOME", &home);
+    assert!(command.args(["-c", "true"]).status().unwrap().success());
+    assert!(home.join(".substrate/trace.jsonl").exists());
+    // Whoever is inside a session has the home of that session, whatever he says.
+    let inner = format!(
+        "HOME={0} {1} -c 'true inner'; true",
+        sandbox.project().display(),
+        env!("CARGO_BIN_EXE_substrate"),
+    );
+    let mut command = sandbox.substrate();
+    command.env_remove("SUBSTRATE_HOME").env("HOME", &home);
+    let output = command.args(["-c", &inner]).output().unwrap();
+    assert!(output.status.success(), "{}", out(&output));
+    assert!(!sandbox.project().join(".substrate").exists());
+    let trace = std::fs::read_to_string(home.join(".substrate/trace.jsonl")).unwrap();
+    assert!(trace.contains("true inner"), "{trace}");
+}
+
+#[test]
+fn a_user_without_a_passwd_entry_works() {
+    let test = "a_user_without_a_passwd_entry_works";
+    use std::os::unix::process::CommandExt;
+    if substrate_sys::identity::user_id() != 0 {
+        return skip(test, "only root can be somebody else");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (binary, home) = (
+        directory.path().join("substrate"),
+        directory.path().join("home"),
+    );
+    std::fs::copy(env!("CARGO_BIN_EXE_substrate"), &binary).unwrap();
+    std::fs::create_dir(&home).unwrap();
+    for path in [directory.path(), &home] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    std::os::unix::fs::chown(&home, Some(48_123), Some(48_123)).unwrap();
+    let mut command = std::process::Command::new(&binary);
+    command
+        .args(["-c", "echo $HOME"])
+        .current_dir(&home)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", &home)
+        .uid(48_123)
+        .gid(48_123);
+    let output = command.output().unwrap();
+    assert_eq!(out(&output), format!("{}\n", home.display()));
+    let nowhere = command.env_remove("HOME").output().unwrap();
+    assert_eq!(nowhere.status.code(), Some(125));
+    assert!(
+        out(&nowhere).contains("set HOME to a directory"),
+        "{}",
+        out(&nowhere)
+    );
+}
+
+#[test]
+fn a_slip_of_the_pen_in_a_policy_is_told_with_what_was_meant() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.policy(
+        "slip",
+        "id: slip\nname: Slip\ncommands:\n  deny: [\"x\"]\nfss: {}\n",
+    );
+    let text = out(&sandbox.run([
+        std::ffi::OsStr::new("policy"),
+        "validate".as_ref(),
+        path.as_os_str(),
+    ]));
+    assert!(text.contains("did you mean `denied`?"), "{text}");
+    assert!(text.contains("did you mean `fs`?"), "{text}");
+}
+
+#[test]
+fn every_document_is_in_the_binary() {
+    let sandbox = Sandbox::new();
+    let policy = out(&sandbox.run(["help", "policy"]));
+    assert!(
+        policy.contains(include_str!("../docs/policy.md")),
+        "{policy}"
+    );
+    assert!(policy.ends_with("`substrate policy --help` lists its options.\n"));
+    assert_eq!(
+        out(&sandbox.run(["help", "worlds"])),
+        include_str!("../docs/worlds.md")
+    );
+    assert!(out(&sandbox.run(["help"])).contains("  worlds        what a world contains"));
+    let unknown = sandbox.run(["help", "nonsense"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(
+        out(&unknown).contains("substrate help NAME"),
+        "{}",
+        out(&unknown)
+    );
+    assert!(out(&sandbox.run(["help", "run"])).contains("--timeout"));
+}
+
+#[test]
+fn a_command_ends_when_its_time_is_up() {
+    let sandbox = Sandbox::new();
+    let (begun, child) = (Instant::now(), sandbox.project().join("child"));
+    let script = format!("sleep 77.25 & echo $! > {}; wait", child.display());
+    let output = sandbox.run(["run", "--timeout", "1s", "--", "sh", "-c", &script]);
+    assert_eq!(output.status.code(), Some(124), "{}", out(&output));
+    assert!(
+        out(&output).contains("longer than 1 s (--timeout)"),
+        "{}",
+        out(&output)
+    );
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    let child = std::fs::read_to_string(child).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let left = std::fs::read_to_string(format!("/proc/{}/cmdline", child.trim()));
+    assert!(
+        !left.is_ok_and(|line| line.contains("77.25")),
+        "what it started ended too"
+    );
+    // One that ignores the request is ended.
+    let stubborn = "trap '' TERM; while :; do sleep 0.1; done";
+    let output = sandbox.run(["run", "--timeout", "1s", "--", "sh", "-c", stubborn]);
+    assert_eq!(output.status.code(), Some(124), "{}", out(&output));
+    let quick = sandbox.run(["run", "--timeout", "30s", "--", "sh", "-c", "exit 3"]);
+    assert_eq!((quick.status.code(), out(&quick)), (Some(3), String::new()));
+    if has_worlds(&sandbox, "a_command_ends_when_its_time_is_up") {
+        let arguments = ["run", "--isolated", "--timeout", "1s", "--", "sleep", "60"];
+        let output = sandbox.run(arguments);
+        assert_eq!(output.status.code(), Some(124), "{}", out(&output));
+        assert!(
+            !out(&output).contains("world.limits.time"),
+            "{}",
+            out(&output)
+        );
+    }
+}
+
+#[test]
+fn spans_say_what_a_command_took() {
+    let sandbox = Sandbox::new();
+    sandbox.run([
+        "-c",
+        "true; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done",
+    ]);
+    let done = sandbox.events("command_complete").pop().unwrap();
+    assert!(done["cpu_ms"].as_f64().unwrap() > 5.0, "{done}");
+    assert!(done["memory_peak"].as_u64().unwrap() > 500_000, "{done}");
+    let shown = out(&sandbox.run(["trace", "show"]));
+    assert!(shown.contains("of processor time"), "{shown}");
+}
+
+#[test]
+fn the_commit_of_a_policy_is_recorded() {
+    let sandbox = Sandbox::with_policy("mode: observe\n");
+    sandbox.run(["-c", "true"]);
+    let commit = |sandbox: &Sandbox| {
+        let done = sandbox.events("command_complete").pop().unwrap();
+        done["replay_context"]["policy_commit"].clone()
+    };
+    assert!(commit(&sandbox).is_null());
+    let git = sandbox.home().join(".git");
+    std::fs::create_dir(&git).unwrap();
+    let id = "0123456789abcdef0123456789abcdef01234567";
+    std::fs::write(git.join("HEAD"), id).unwrap();
+    sandbox.run(["-c", "true"]);
+    assert_eq!(commit(&sandbox), id);
+}
+
+#[test]
+fn times_are_those_of_the_place_and_files_stay_as_they_are() {
+    let sandbox = Sandbox::new();
+    sandbox.run(["-c", "true"]);
+    let mut command = sandbox.substrate();
+    let shown = command
+        .env("TZ", "XXX-05:30")
+        .args(["trace", "show"])
+        .output()
+        .unwrap();
+    let shown = out(&shown);
+    let when = shown.lines().find(|line| line.starts_with("when")).unwrap();
+    assert!(when.contains(" +05:30 ("), "{when}");
+    let raw = out(&sandbox
+        .substrate()
+        .env("TZ", "XXX-05:30")
+        .args(["trace", "show", "--json"])
+        .output()
+        .unwrap());
+    let event: serde_json::Value = serde_json::from_str(raw.lines().next().unwrap()).unwrap();
+    let ts = event["ts"].as_str().unwrap();
+    assert!(ts.ends_with('Z'), "{ts}");
+    let at = substrate_text::time::parse(ts).unwrap() + Duration::from_secs(5 * 3600 + 1800);
+    let local = substrate_text::time::Utc(at).to_string();
+    assert!(
+        when.contains(&format!("{} {}", &local[..10], &local[11..19])),
+        "{when} {local}"
+    );
+}
+
+#[test]
+fn no_preset_keeps_private_files_in_snapshots_and_old_ones_can_be_removed() {
+    let test = "no_preset_keeps_private_files_in_snapshots_and_old_ones_can_be_removed";
+    for preset in ["default", "dev", "agent", "ci", "locked", "restricted"] {
+        let sandbox = Sandbox::new();
+        if preset != "default" && !has_worlds(&sandbox, test) {
+            return;
+        }
+        let project = sandbox.project();
+        std::fs::create_dir(project.join("secrets")).unwrap();
+        for name in [".env", "secrets/key", "plain"] {
+            std::fs::write(project.join(name), format!("content of {name}")).unwrap();
+        }
+        let output = sandbox.run(["--policy", preset, "-c", "ls > list"]);
+        let kept = contents(&sandbox);
+        if preset == "default" {
+            assert!(
+                kept.iter().any(|text| text == "content of plain"),
+                "{}",
+                out(&output)
+            );
+        }
+        for text in ["content of .env", "content of secrets/key"] {
+            assert!(!kept.iter().any(|kept| kept == text), "{preset}: {text}");
+        }
+    }
+    let sandbox = Sandbox::with_policy("mode: observe\nprivacy: { ignore_paths: [] }\n");
+    for name in [".env", "plain"] {
+        std::fs::write(sandbox.project().join(name), format!("content of {name}")).unwrap();
+    }
+    sandbox.run(["-c", "true > one"]);
+    assert!(contents(&sandbox).contains(&"content of .env".to_owned()));
+    sandbox.policy("test", "id: test\nname: Test\nmode: observe\n");
+    std::fs::remove_file(sandbox.project().join(".env")).unwrap();
+    sandbox.run(["-c", "true > two"]);
+    let output = sandbox.run(["trace", "prune", "--private"]);
+    let screen = out(&output);
+    assert!(output.status.success(), "{screen}");
+    let kept = contents(&sandbox);
+    assert!(!kept.contains(&"content of .env".to_owned()), "{screen}");
+    assert!(kept.contains(&"content of plain".to_owned()), "{screen}");
+}
+
+/// What the snapshots of a home hold.
+fn contents(sandbox: &Sandbox) -> Vec<String> {
+    let directories = std::fs::read_dir(sandbox.home().join("snapshots/objects"));
+    let directories = directories.into_iter().flatten().flatten();
+    let files = directories.flat_map(|directory| std::fs::read_dir(directory.path()).unwrap());
+    files
+        .map(|file| {
+            String::from_utf8_lossy(&std::fs::read(file.unwrap().path()).unwrap()).into_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn the_hint_about_what_is_held_names_a_command_that_works() {
+    let test = "the_hint_about_what_is_held_names_a_command_that_works";
+    let sandbox = Sandbox::with_policy("mode: observe\nfs: { write: [\"$PROJECT/**\"] }\n");
+    if !has_worlds(&sandbox, test) {
+        return;
+    }
+    let outside = sandbox.project().parent().unwrap().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let write = format!("--write={}", outside.display());
+    let line = format!("echo x > {}/file", outside.display());
+    let output = sandbox.run(["run", "--isolated", &write, "--", "sh", "-c", &line]);
+    let text = out(&output);
+    let hint = text
+        .split('`')
+        .find(|part| part.starts_with("substrate world apply"))
+        .unwrap_or_else(|| panic!("{text}"));
+    assert!(hint.contains("--held"), "{text}");
+    let words: Vec<&str> = hint.split(' ').skip(1).collect();
+    let applied = sandbox.run(&words);
+    assert!(applied.status.success(), "{}", out(&applied));
+    assert!(outside.join("file").exists());
+}
