@@ -102,6 +102,7 @@ impl Gate for Example {
                 status.code().unwrap_or(128 + status.signal().unwrap_or(0))
             });
         Outcome {
+            cpu: None,
             status,
             duration: started.elapsed(),
             cwd: submission.cwd.to_path_buf(),
