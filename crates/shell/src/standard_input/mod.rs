@@ -31,6 +31,9 @@ use substrate_executor::shell_path::shell_path;
 
 use feed::Feed;
 
+/// Most bytes of a text that is judged as a whole.
+const LONGEST: u64 = 64 << 20;
+
 /// What the shell is started with.
 pub struct Arguments<'a> {
     /// Its options.
@@ -113,7 +116,13 @@ pub fn run(session: &Session, arguments: &Arguments<'_>, cwd: &Path) -> Ending {
 /// A world is made for a text as a whole, which is judged as a whole; its shell reads it as a file.
 fn in_a_world(session: &Session, arguments: &Arguments<'_>, cwd: &Path) -> std::io::Result<Ending> {
     let mut text = Vec::new();
-    std::io::stdin().lock().read_to_end(&mut text)?;
+    let input = std::io::stdin().lock();
+    input.take(LONGEST + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > LONGEST {
+        return Err(std::io::Error::other(
+            "it is longer than 64 MiB; put the commands into a file, and the data into another",
+        ));
+    }
     let mut file = File::from(memfd::sealed(c"standard input", &text)?);
     file.rewind()?;
     process_group::replace_stdin(file)?;
