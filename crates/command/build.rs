@@ -1,22 +1,30 @@
-//! The grammar is C that is safe only with a header of ours before it, which the configuration of this
-//! repository puts there. Cargo reads that from the directory it is called in.
+//! Turns the list of verbs into sorted tables, so that no program start reads YAML.
 
-use std::env;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
 
-const HEADER: &str = "substrate_ascii.h";
+const VERBS: &str = "../../policies/parts/verbs.yaml";
 
-fn main() {
-    println!("cargo::rerun-if-changed=include/{HEADER}");
-    if env::var_os("CARGO_FEATURE_PARSE").is_none() {
-        return;
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed={VERBS}");
+    let lists: BTreeMap<String, Vec<String>> =
+        serde_saphyr::from_str(&std::fs::read_to_string(VERBS)?)?;
+    let mut code = String::new();
+    for (name, mut verbs) in lists {
+        verbs.sort_unstable();
+        verbs.dedup();
+        let words: Vec<String> = verbs.iter().map(|verb| format!("b{verb:?}")).collect();
+        writeln!(
+            code,
+            "const {}: [&[u8]; {}] = [{}];",
+            name.to_uppercase(),
+            words.len(),
+            words.join(", ")
+        )?;
     }
-    let target = env::var("TARGET").unwrap_or_default();
-    let flags = format!("CFLAGS_{}", target.replace('-', "_"));
-    println!("cargo::rerun-if-env-changed={flags}");
-    if !env::var(&flags).is_ok_and(|flags| flags.contains(HEADER)) {
-        println!(
-            "cargo::error=the grammar needs {HEADER} before it, and {flags} does not name it: call cargo \
-             inside the repository, whose .cargo/config.toml does, or add the target {target} there"
-        );
-    }
+    let directory = std::env::var_os("OUT_DIR").ok_or("cargo gives no OUT_DIR")?;
+    std::fs::write(Path::new(&directory).join("verbs.rs"), code)?;
+    Ok(())
 }

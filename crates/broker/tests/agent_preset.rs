@@ -151,3 +151,59 @@ fn unknown_programs_are_contained() {
     assert_eq!(found("agent", "/tmp/frobnicate"), isolated);
     assert_eq!(found("agent", "frobnicate delete x").0, Verdict::Ask);
 }
+
+/// Below the last word that a model knows, verbs decide.
+#[test]
+fn verbs_decide_at_every_level() {
+    let place = Place::new();
+    let broker = place.broker("agent");
+    let project = place.project();
+    let verdict = |line: &str| judge(&broker, line, &project).judgement.verdict;
+    for line in [
+        "kubectl frobnicate x",
+        "kubectl quarantine-node x",
+        "aws ec2 quarantine-thing --id x",
+        "helm purge x",
+        "nomad job destroy-x",
+        "velero backup deregister x",
+        "op item enable x",
+        "heroku pipelines wipe x",
+        "heroku frob glarb wipe x",
+        "gh frobnicate x",
+        "firebase hosting:channel purge-x",
+        "frobnicate list-then purge x",
+        "frobnicate thing status delete",
+    ] {
+        let expected = if line.starts_with("frobnicate list") {
+            Verdict::Isolate
+        } else {
+            Verdict::Ask
+        };
+        assert_eq!(verdict(line), expected, "{line}");
+    }
+    for line in [
+        "kubectl get pods delete-me",
+        "kubectl logs purge-job-1",
+        "kubectl rollout status destroy-worker",
+        "aws ec2 describe-instances --filters Name=tag:delete,Values=1",
+        "aws rds status",
+        "velero backup describe x",
+        "helm status purge-service",
+        "gh pr view 1",
+        "gh run list",
+        "vault status",
+        "heroku",
+        "git branch delete-old",
+        "git switch remove-x",
+        "git log --grep delete",
+        "npm run purge",
+        "cargo run delete",
+        "cargo test destroy",
+        "go doc erase",
+        "docker inspect rm",
+        "make purge",
+        "grep delete src",
+    ] {
+        assert!(verdict(line) < Verdict::Ask, "{line}");
+    }
+}

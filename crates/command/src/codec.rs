@@ -209,6 +209,8 @@ impl Writer {
         });
         self.optional_condition(tool.recursive.as_ref());
         self.optional_condition(tool.inert.as_ref());
+        self.blob(tool.service.as_deref().unwrap_or_default().as_bytes());
+        self.byte(u8::from(tool.free_text));
         self.strings(&tool.own_work);
         let mut packed = Writer(Vec::new());
         for sub in &tool.subcommands {
@@ -467,6 +469,8 @@ impl<'a> Reader<'a> {
             })?,
             recursive: self.optional_condition()?,
             inert: self.optional_condition()?,
+            service: Some(self.string()?).filter(|service| !service.is_empty()),
+            free_text: self.byte()? != 0,
             own_work: self.strings()?,
             subcommands: Vec::new(),
             packed: within.inner(self.blob()?),

@@ -91,16 +91,21 @@ impl Analyser<'_> {
             .and_then(|name| self.tool(name));
         let (args, levels) = args::parse(&argv, tool.as_deref());
         if !levels.is_empty() && !handled {
+            let before = findings.effects.len();
             self.tool_findings(&argv, &args, &levels, place, &mut findings);
-            let unmet = levels.last().is_some_and(|leaf| leaf.has_subcommands());
-            if unmet && !is_inert(&levels, &args, &argv) {
-                findings.effects.extend(verbs::deletes(&argv));
+            if !is_inert(&levels, &args, &argv) {
+                let named = |effect: &Effect| {
+                    matches!(effect.object, Object::Resource(_) | Object::Code(..))
+                };
+                let acts = findings.effects[before..].iter().any(named);
+                let verb = verbs::below_model(&levels, &args, &argv, acts);
+                findings.effects.extend(verb);
             }
         } else if levels.is_empty() && !handled && name.is_some() && function == IsFunction::No {
             for word in argv.iter().skip(1) {
                 sniff::argument(word, &mut findings.effects);
             }
-            findings.effects.extend(verbs::deletes(&argv));
+            findings.effects.extend(verbs::of_unknown(&argv));
             if !name.as_deref().is_some_and(is_builtin) {
                 findings.effects.push(Effect::unknown_program());
             }

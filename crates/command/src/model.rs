@@ -104,6 +104,11 @@ pub struct Tool {
     pub subcommands: Vec<Tool>,
     /// Options of the parent may also stand after the subcommand (`git` no, `kubectl` yes).
     pub inherit: bool,
+    /// The resource that it is the client of, if it is one: below the last word that the model knows, verbs decide what is done
+    /// to it. Subcommands have that of their tool, or [`Tool::NO_SERVICE`].
+    pub service: Option<String>,
+    /// Its words are names that people choose, subcommands' included, so no verb in them says anything.
+    pub free_text: bool,
     /// Programs that it starts by itself as part of what it was asked to do.
     pub own_work: Vec<String>,
     /// Subcommands that are still in compiled form: `codec::decode` leaves them so, as a call uses
@@ -112,6 +117,9 @@ pub struct Tool {
 }
 
 impl Tool {
+    /// What [`Tool::service`] says of a subcommand that is none of its tool's service.
+    pub const NO_SERVICE: &str = "none";
+
     /// Every name that this is the model of.
     pub fn all_names(&self) -> impl Iterator<Item = &String> {
         self.names.iter().chain(self.also.iter().flatten())

@@ -1,78 +1,214 @@
-//! What the words of an unknown program give away. Nobody can model every client of every service, but
-//! those that delete say so: `fastly service delete`, `kafka-consumer-groups --delete`.
+//! What verbs give away. Nobody can model every client of every service, but those that delete say so:
+//! `fastly service delete`, `kafka-consumer-groups --delete`. The verbs are in `policies/parts/verbs.yaml`.
 
+use crate::args::{Args, Levels};
 use crate::effect::{Action, Effect, Object};
-use crate::model::UNKNOWN;
+use crate::model::{Meaning, Tool, UNKNOWN};
 use crate::word::Word;
 
-/// Verbs by which programs delete something that cannot be brought back.
-const VERBS: [&[u8]; 19] = [
-    b"decommission",
-    b"del",
-    b"delete",
-    b"deleteall",
-    b"deregister",
-    b"destroy",
-    b"drop",
-    b"erase",
-    b"nuke",
-    b"obliterate",
-    b"prune",
-    b"purge",
-    b"remove",
-    b"revoke",
-    b"rm",
-    b"rmi",
-    b"terminate",
-    b"uninstall",
-    b"wipe",
-];
+include!(concat!(env!("OUT_DIR"), "/verbs.rs"));
+
+/// Verbs are looked for in the parts of every word.
+const EVERY: usize = usize::MAX;
 
 /// How many words in front may be the subcommands of a program.
 const LEADING: usize = 4;
 
+/// What the first verb of a call says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Read,
+    Write,
+    /// Something ends that could be brought back.
+    End,
+    /// Something is lost.
+    Lose,
+}
+
+impl Verb {
+    fn of(word: &[u8]) -> Option<Verb> {
+        let known = |list: &[&[u8]]| list.binary_search(&word).is_ok();
+        if known(&LOST) {
+            Some(Verb::Lose)
+        } else if known(&DELETE) {
+            Some(Verb::End)
+        } else if known(&READ) {
+            Some(Verb::Read)
+        } else {
+            known(&WRITE).then_some(Verb::Write)
+        }
+    }
+}
+
 /// The effect of a program without a model, by its own name and its first words.
-pub(crate) fn deletes(argv: &[Word]) -> Option<Effect> {
+pub(crate) fn of_unknown(argv: &[Word]) -> Option<Effect> {
     let (program, words) = argv.split_first()?;
     // A script of the project is looked at where it is written.
     let program = program.value().filter(|name| !name.contains(&b'/'));
-    let options = words.iter().filter_map(Word::value);
-    let options = options.filter(|word| word.starts_with(b"-") && !word.starts_with(b"--no-"));
-    let only_shows = |word: &Word| matches!(word.value(), Some(b"--dry-run" | b"--help"));
-    if words.iter().any(only_shows) {
+    if only_shows(words) {
         return None;
     }
-    let leading = words.iter().filter_map(Word::value);
-    let leading = leading.filter(|word| !word.starts_with(b"-")).take(LEADING);
-    let mut all = program.into_iter().chain(options).chain(leading);
-    all.any(says_delete).then(|| {
-        let object = Object::Resource(UNKNOWN.to_owned());
-        Effect::new(Action::Delete, object)
+    let lost = |name: &[u8]| in_name(name, true).any(|verb| verb == Verb::Lose);
+    let lost = program.is_some_and(lost)
+        || deleting_option(words.iter().filter_map(Word::value))
+        || first(leading(words), EVERY) == Some(Verb::Lose);
+    lost.then(|| on(Action::Delete, UNKNOWN))
+}
+
+/// The effect of a call below the last word that its model knows; `acts` when the model says what it does.
+pub(crate) fn below_model(
+    levels: &Levels,
+    args: &Args,
+    argv: &[Word],
+    acts: bool,
+) -> Option<Effect> {
+    let leaf = levels.last()?;
+    let words: Vec<&Word> = args
+        .operands
+        .iter()
+        .filter(|operand| !operand.subcommand)
+        .filter_map(|operand| argv.get(operand.index))
+        .collect();
+    let unknown_options = args.options.iter().filter(|option| !option.known);
+    let deleting = || deleting_option(unknown_options.map(|option| option.name.as_slice()));
+    let Some(service) = service(levels) else {
+        let opaque = levels.iter().any(|level| level.free_text);
+        if opaque || leaf.has_subcommands() {
+            // What follows is no subcommand that the model knows.
+            let unmet = !opaque && leaf.has_subcommands();
+            return (unmet && of_unknown(argv).is_some()).then(|| on(Action::Delete, UNKNOWN));
+        }
+        let plain = levels.len() > 1 && !acts && takes_text(leaf, args, argv);
+        let lost =
+            plain && (first(words.iter().copied().take(2), 0) == Some(Verb::Lose) || deleting());
+        return lost.then(|| on(Action::Delete, UNKNOWN));
+    };
+    if acts {
+        return None;
+    }
+    // A word that only a pattern for anything fits says as little as an operand.
+    let anything = |name: &String| name == "*";
+    let name = args
+        .subcommands
+        .last()
+        .map(|name| Word::literal(name.as_bytes()));
+    let described = levels.len() > 1 && !leaf.all_names().any(anything);
+    let looks = |name: &Word| first([name].into_iter(), EVERY) == Some(Verb::Read);
+    let name = name.filter(|name| !described || looks(name));
+    let chain: Vec<&Word> = name.iter().chain(words.into_iter().take(LEADING)).collect();
+    let verb = match first(chain.iter().copied(), 2) {
+        None if deleting() => Some(Verb::Lose),
+        found => found,
+    };
+    let unexplained = !chain.is_empty() && (!described || leaf.has_subcommands());
+    match verb {
+        Some(Verb::Read) => None,
+        Some(Verb::Write) => Some(on(Action::Write, service)),
+        Some(_) => Some(on(Action::Delete, service)),
+        None => unexplained.then(|| on(Action::Write, service)),
+    }
+}
+
+/// The service that the innermost level which names one is a client of.
+fn service<'l>(levels: &'l Levels) -> Option<&'l str> {
+    let mut named = levels.iter().rev();
+    let named = named.find_map(|level| level.service.as_deref())?;
+    (named != Tool::NO_SERVICE).then_some(named)
+}
+
+/// Whether the operands of a leaf mean nothing to its model.
+fn takes_text(leaf: &Tool, args: &Args, argv: &[Word]) -> bool {
+    let mut usages = leaf.usages.iter();
+    let usage = usages.find(|usage| usage.when.holds(args, argv));
+    usage.is_none_or(|usage| {
+        usage
+            .operands
+            .iter()
+            .all(|spec| spec.means == Meaning::Text)
     })
 }
 
-/// Whether a name such as `delete-job`, `apps:destroy` or `DeleteInstance` has one of the verbs in it.
-fn says_delete(word: &[u8]) -> bool {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_:.".contains(byte);
-    if word.len() > 40 || !word.iter().all(plain) {
-        return false;
-    }
-    let mut parts = word.split(|byte| !byte.is_ascii_alphanumeric());
-    parts.any(|part| {
-        let mut rest = part;
-        while !rest.is_empty() {
-            // A part ends before the next capital that follows a small letter.
-            let end = rest
-                .windows(2)
-                .position(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase())
-                .map_or(rest.len(), |at| at + 1);
-            let verb = rest[..end].to_ascii_lowercase();
-            if VERBS.binary_search(&verb.as_slice()).is_ok() {
-                return true;
-            }
-            rest = &rest[end..];
+fn on(action: Action, resource: &str) -> Effect {
+    Effect::new(action, Object::Resource(resource.to_owned()))
+}
+
+/// The words that may be subcommands: those in front that are no options.
+fn leading(words: &[Word]) -> impl Iterator<Item = &Word> {
+    let plain = words
+        .iter()
+        .filter(|word| !word.known_prefix().starts_with(b"-"));
+    plain.take(LEADING)
+}
+
+/// What the first verb says; of so many words the parts count too. One that is often a noun yields to a verb that
+/// follows at once: `backup describe`, `status delete`.
+fn first<'w>(words: impl Iterator<Item = &'w Word>, in_parts: usize) -> Option<Verb> {
+    let mut noun = None;
+    for (at, word) in words.enumerate() {
+        let name = word.value().unwrap_or_default();
+        let found = in_name(name, at < in_parts && noun.is_none()).next();
+        match (noun, found) {
+            (Some(_), Some(verb)) => return Some(verb),
+            (Some(_), None) => break,
+            (None, Some(verb)) if NOUN.binary_search(&name).is_ok() => noun = Some(verb),
+            (None, None) => {}
+            (None, verb) => return verb,
         }
-        false
+    }
+    noun
+}
+
+/// Whether the call is told to do nothing, and not told otherwise.
+fn only_shows(words: &[Word]) -> bool {
+    let mut shows = false;
+    for word in words.iter().filter_map(Word::value) {
+        match word {
+            b"--" => break,
+            b"--dry-run" | b"--dryrun" | b"--help" => shows = true,
+            b"--no-dry-run" | b"--dry-run=false" | b"--dry-run=none" => shows = false,
+            _ => {}
+        }
+    }
+    shows
+}
+
+fn deleting_option<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> bool {
+    words.any(|word| {
+        word.starts_with(b"-")
+            && !word.starts_with(b"--no-")
+            && in_name(word, true).any(|verb| verb == Verb::Lose)
+    })
+}
+
+/// The verbs of a name such as `delete-job`, `apps:destroy` or `DeleteInstance`; without `parts` the name itself.
+fn in_name(word: &[u8], parts: bool) -> impl Iterator<Item = Verb> {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_:.".contains(byte);
+    let readable = word.len() <= 40 && word.iter().all(plain);
+    let mut rest = if readable { word } else { b"" };
+    std::iter::from_fn(move || {
+        if !parts {
+            return Verb::of(&std::mem::take(&mut rest).to_ascii_lowercase());
+        }
+        while !rest.is_empty() {
+            let start = rest
+                .iter()
+                .position(u8::is_ascii_alphanumeric)
+                .unwrap_or(rest.len());
+            let part = &rest[start..];
+            // A part ends before the next capital that follows a small letter.
+            let end = part
+                .windows(2)
+                .position(|pair| {
+                    !pair[1].is_ascii_alphanumeric()
+                        || pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase()
+                })
+                .map_or(part.len(), |at| at + 1);
+            rest = &part[end..];
+            if let Some(verb) = Verb::of(&part[..end].to_ascii_lowercase()) {
+                return Some(verb);
+            }
+        }
+        None
     })
 }
 
@@ -82,12 +218,17 @@ mod tests {
 
     fn says(line: &str) -> bool {
         let argv: Vec<Word> = line.split(' ').map(Word::from).collect();
-        deletes(&argv).is_some()
+        of_unknown(&argv).is_some()
     }
 
     #[test]
-    fn verbs_are_sorted() {
-        assert!(VERBS.is_sorted());
+    fn what_is_lost_is_deleted() {
+        assert!(LOST.iter().all(|verb| DELETE.contains(verb)));
+        let other = |verb: &&[u8]| READ.contains(verb) || WRITE.contains(verb);
+        assert!(!DELETE.iter().any(|verb| other(&verb)));
+        assert!(!READ.iter().any(|verb| WRITE.contains(verb)));
+        let verb = |noun: &&[u8]| DELETE.contains(noun) || other(&noun);
+        assert!(NOUN.iter().all(|noun| verb(&noun)));
     }
 
     #[test]
@@ -101,12 +242,21 @@ mod tests {
             "hdfs dfs -rm -r /x",
             "crictl rmi --prune",
             "k3s-uninstall.sh",
+            "x status delete",
+            "x delete -- --dry-run",
+            "x delete --dry-run --no-dry-run",
+            "x delete --dry-run=none",
         ] {
             assert!(says(line), "{line}");
         }
         for line in [
             "x status",
             "x show a b c d delete",
+            "x list delete-me.txt/x",
+            "x get old-jobs remove",
+            "x stop",
+            "x backup describe",
+            "x get backup delete",
             "x --message delete-it.txt/x",
             "./scripts/delete-old.sh",
             "x model deletion",

@@ -39,6 +39,10 @@ pub struct ToolEntry {
     pub subcommands: Vec<ToolEntry>,
     #[serde(default)]
     pub inherit: bool,
+    #[serde(default)]
+    pub service: Option<Text>,
+    #[serde(default, rename = "free-text")]
+    pub free_text: bool,
     #[serde(default, rename = "own-work")]
     pub own_work: Vec<Text>,
 }

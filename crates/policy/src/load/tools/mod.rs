@@ -323,6 +323,8 @@ impl Reader<'_> {
             inert: (!inert.any.is_empty()).then_some(inert),
             subcommands,
             inherit: entry.inherit,
+            service: self.service(entry)?,
+            free_text: entry.free_text,
             own_work: entry
                 .own_work
                 .iter()
@@ -334,6 +336,27 @@ impl Reader<'_> {
         tool.also = names;
         tools.push(tool);
         Ok(())
+    }
+
+    fn service(&self, entry: &ToolEntry) -> Result<Option<String>, ToolError> {
+        let Some(service) = &entry.service else {
+            return Ok(None);
+        };
+        let known = || {
+            RESOURCES
+                .iter()
+                .map(|(name, _)| *name)
+                .chain([Tool::NO_SERVICE])
+        };
+        match known().any(|name| name == service.value) {
+            true => Ok(Some(service.value.clone())),
+            false => Err(ToolError::Unknown {
+                at: self.at(service),
+                what: "service",
+                found: service.value.clone(),
+                known: join(known()),
+            }),
+        }
     }
 
     /// The names of each program that the entry is about, at least one.
