@@ -283,7 +283,7 @@ fn verdict_files_are_scored() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
-        "guard came out as allow: ls\nguard 1/2 (0.5000)\npass  1/1 (1.0000), asked 0.0000\n"
+        "guard came out as allow: ls\nguard 1/2 (0.5000)\npass  1/1 (1.0000), asked 0.0000, isolated 0.0000, of these in a fresh world 0.0000\n"
     );
 }
 

@@ -1,7 +1,9 @@
 //! What a command does to the world around it.
 
-use crate::model::UNKNOWN;
 use crate::word::Word;
+
+/// The resource that stands for whatever a program without a model does.
+pub const UNKNOWN: &str = "unknown";
 
 /// The kinds of effect that policies speak of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,11 +7,9 @@ use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
-use crate::effect::{Action, Source};
+use crate::effect::{Action, Source, UNKNOWN};
 use crate::packed::Packed;
 
-/// The resource that stands for whatever a program without a model does.
-pub const UNKNOWN: &str = "unknown";
 
 /// The classes of things that are neither file nor host (`Object::Resource`), with what they stand for.
 pub const RESOURCES: [(&str, &str); 22] = [

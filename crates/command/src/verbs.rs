@@ -2,8 +2,8 @@
 //! `fastly service delete`, `kafka-consumer-groups --delete`. The verbs are in `policies/parts/verbs.yaml`.
 
 use crate::args::{Args, Levels};
-use crate::effect::{Action, Effect, Object};
-use crate::model::{Meaning, Tool, UNKNOWN};
+use crate::effect::{Action, Effect, Object, UNKNOWN};
+use crate::model::{Meaning, Tool};
 use crate::word::Word;
 
 include!(concat!(env!("OUT_DIR"), "/verbs.rs"));
