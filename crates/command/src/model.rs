@@ -10,7 +10,6 @@ use std::sync::OnceLock;
 use crate::effect::{Action, Source, UNKNOWN};
 use crate::packed::Packed;
 
-
 /// The classes of things that are neither file nor host (`Object::Resource`), with what they stand for.
 pub const RESOURCES: [(&str, &str); 22] = [
     ("backup", "backups and snapshots"),
