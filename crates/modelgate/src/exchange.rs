@@ -59,7 +59,7 @@ impl Exchange<'_> {
             Ok(body) => body,
             Err(stop) => return self.refuse(&name, stop, false),
         };
-        let kind = self.config.wire.kind(&head.path);
+        let kind = self.config.wire.kind(&head.method, &head.path);
         let asked = match self.judged(&name, kind, &head, body) {
             Ok(asked) => asked,
             Err(stop) => return self.refuse(&name, stop.after_body(), head.keep),
@@ -110,10 +110,10 @@ impl Exchange<'_> {
             (true, ..) if !kind.costs() => return Ok(unread(body)),
             (_, "GET" | "HEAD" | "OPTIONS", _) => Err("it has a body".to_owned()),
             (_, _, true) => Err("its body is compressed".to_owned()),
-            _ => request::read(kind, &head.path, body.clone(), self.config.longest_answer),
+            _ => request::read(kind, &head.path, &body, self.config.longest_answer),
         };
         let asked = match read {
-            Ok(asked) => asked,
+            Ok(understood) => understood.of(body),
             Err(why) if self.config.enforce => return Err(Stop::new(Why::Unreadable, why)),
             Err(why) => {
                 self.tell(Event::WouldRefuse {
@@ -123,7 +123,7 @@ impl Exchange<'_> {
                 unread(body)
             }
         };
-        for reach in tools::reaches(&asked.value) {
+        for reach in tools::reaches(&asked.value, self.config.wire) {
             let Err(why) = self.config.judge.connect(&reach) else {
                 continue;
             };
@@ -242,12 +242,12 @@ impl Exchange<'_> {
             .flat_map(|value| value.split(','))
             .map(|name| name.trim().to_ascii_lowercase())
             .collect();
-        let passes = |name: &str| {
-            !OF_THE_CONNECTION.contains(&name)
-                && !is_credential(name)
-                && !named.iter().any(|word| word == name)
-        };
+        let passes = |name: &str| may_leave(name) && !named.iter().any(|word| word == name);
         push_headers(&head.headers, passes, &mut text);
+        if !body.is_empty() {
+            // What was judged is JSON in UTF-8, whatever the client calls it.
+            text.push_str("content-type: application/json\r\n");
+        }
         text.push_str("accept-encoding: identity\r\n");
         if let Some(credential) = &config.credential {
             text.push_str(&format!("{}: {}\r\n", credential.header, credential.value));
@@ -354,22 +354,56 @@ fn ran_out(out: &RanOut) -> String {
     }
 }
 
-/// Headers of a request that are about one connection, or that the gate writes itself.
-const OF_THE_CONNECTION: [&str; 13] = [
-    "host",
-    "connection",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "content-length",
-    "upgrade",
-    "expect",
-    "accept-encoding",
-    "forwarded",
-    "via",
+/// Headers that clients of models send and that lead nowhere else; gateways obey others that name another place,
+/// another method or another account.
+const HEADERS: [&str; 22] = [
+    "accept",
+    "accept-language",
+    "user-agent",
+    "idempotency-key",
+    "originator",
+    "openai-beta",
+    "session_id",
+    "session-id",
+    "conversation_id",
+    "conversation-id",
+    "thread_id",
+    "thread-id",
+    "version",
+    "x-app",
+    "x-goog-api-client",
+    "x-client-request-id",
+    "x-request-id",
+    "x-initiator",
+    "x-interaction-id",
+    "x-session-affinity",
+    "traceparent",
+    "tracestate",
 ];
+/// Whole families of them.
+const FAMILIES: [&str; 5] = [
+    "anthropic-",
+    "x-stainless-",
+    "x-codex-",
+    "copilot-",
+    "editor-",
+];
+/// What a query may say.
+const QUERY: [&str; 8] = [
+    "alt",
+    "beta",
+    "api-version",
+    "client_version",
+    "limit",
+    "pagesize",
+    "after_id",
+    "before_id",
+];
+
+fn may_leave(header: &str) -> bool {
+    let known = HEADERS.contains(&header) || FAMILIES.iter().any(|start| header.starts_with(start));
+    known && (!is_credential(header) || header == "x-goog-api-client")
+}
 
 /// What a name has in it that may carry a credential.
 const CREDENTIALS: [&str; 10] = [
@@ -399,10 +433,7 @@ fn without_credentials(query: &str) -> String {
             .next()
             .unwrap_or_default()
             .to_ascii_lowercase();
-        let plain = name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.$".contains(&byte));
-        plain && !is_credential(&name)
+        QUERY.contains(&name.as_str())
     };
     let kept: Vec<&str> = query.split('&').filter(fits).collect();
     match kept.is_empty() {
@@ -439,9 +470,26 @@ mod tests {
             "anthropic-beta",
             "idempotency-key",
             "x-stainless-lang",
+            "x-goog-api-client",
         ] {
-            assert!(!is_credential(name), "{name}");
+            assert!(may_leave(name), "{name}");
         }
+        for name in [
+            "authorization",
+            "anthropic-auth-token",
+            "x-original-url",
+            "x-http-method-override",
+            "helicone-target-url",
+            "x-forwarded-host",
+            "openai-organization",
+            "content-type",
+            "content-encoding",
+            "upgrade",
+        ] {
+            assert!(!may_leave(name), "{name}");
+        }
+        let hidden = "alt=sse&$httpHeaders=x-goog-api-key:A&$httpMethod=PATCH&%24req=x";
+        assert_eq!(without_credentials(hidden), "?alt=sse");
         assert_eq!(without_credentials("alt=sse&key=A"), "?alt=sse");
         assert_eq!(without_credentials("beta=true"), "?beta=true");
         for query in [

@@ -16,7 +16,7 @@ use crate::dial::Dialer;
 use crate::exchange;
 
 /// Connections at one time; a client has a handful.
-const MOST_CONNECTIONS: usize = 128;
+const MOST_CONNECTIONS: usize = 32;
 /// How long the end waits for what is under way; clients are gone by then.
 const ENDING: Duration = Duration::from_secs(5);
 

@@ -8,7 +8,9 @@ use serde_json::{Map, Value, json};
 use crate::wire::Kind;
 
 /// Longest body of a request; providers take less.
-pub(crate) const LONGEST_BODY: usize = 64 << 20;
+pub(crate) const LONGEST_BODY: usize = 32 << 20;
+/// Most parts of a body: each takes many times the two bytes that it may be written with.
+const MOST_PARTS: usize = 1 << 20;
 /// A long text without a space is a picture or a document, and costs less than its length.
 const BINARY: usize = 4096;
 const TOKENS_OF_BINARY: u64 = 1600;
@@ -26,15 +28,41 @@ pub(crate) struct Asked {
     pub most: u64,
 }
 
+/// What was understood of a body.
+pub(crate) struct Understood {
+    value: Value,
+    model: Option<String>,
+    most: u64,
+    rewritten: Option<Vec<u8>>,
+}
+
+impl Understood {
+    /// With the body that it was read from.
+    pub fn of(self, body: Vec<u8>) -> Asked {
+        Asked {
+            body: self.rewritten.unwrap_or(body),
+            value: self.value,
+            model: self.model,
+            most: self.most,
+        }
+    }
+}
+
 /// Reads the body of a request. `longest_answer` counts where it does not say how long its answer may be.
 pub(crate) fn read(
     kind: Kind,
     path: &str,
-    body: Vec<u8>,
+    body: &[u8],
     longest_answer: u64,
-) -> Result<Asked, String> {
+) -> Result<Understood, String> {
+    if memchr::memchr3_iter(b',', b'[', b'{', body)
+        .nth(MOST_PARTS)
+        .is_some()
+    {
+        return Err("its body has too many parts".to_owned());
+    }
     let strict: Strict =
-        serde_json::from_slice(&body).map_err(|error| format!("its body is no JSON: {error}"))?;
+        serde_json::from_slice(body).map_err(|error| format!("its body is no JSON: {error}"))?;
     let mut value = strict.0;
     if !value.is_object() {
         return Err("its body is no JSON object".to_owned());
@@ -43,13 +71,10 @@ pub(crate) fn read(
         true => tokens(&value).saturating_add(longest(kind, &value).unwrap_or(longest_answer)),
         false => 0,
     };
-    let body = match kind == Kind::Chat && ask_for_usage(&mut value) {
-        true => value.to_string().into_bytes(),
-        false => body,
-    };
-    Ok(Asked {
-        body,
+    let rewritten = kind == Kind::Chat && ask_for_usage(&mut value);
+    Ok(Understood {
         model: model(kind, path, &value),
+        rewritten: rewritten.then(|| value.to_string().into_bytes()),
         value,
         most,
     })
@@ -193,10 +218,11 @@ mod tests {
         read(
             kind,
             "/v1beta/models/g-1:generateContent",
-            body.to_string().into_bytes(),
+            body.to_string().as_bytes(),
             1000,
         )
         .unwrap()
+        .of(body.to_string().into_bytes())
     }
 
     #[test]
@@ -252,7 +278,7 @@ mod tests {
         assert_eq!(asks(off), Some(json!(true)));
         assert_eq!(asks(json!({"stream": false})), None);
         let body = br#"{ "stream":true, "stream_options":{"include_usage":true}, "t":1.0 }"#;
-        let asked = read(Kind::Chat, "", body.to_vec(), 0).unwrap();
+        let asked = read(Kind::Chat, "", body, 0).unwrap().of(body.to_vec());
         assert_eq!(asked.body, body, "left as it was");
     }
 
@@ -266,10 +292,21 @@ mod tests {
             "",
             "{\"a\":\u{0}}",
         ] {
-            assert!(read(Kind::Messages, "", body.into(), 0).is_err(), "{body}");
+            assert!(
+                read(Kind::Messages, "", body.as_bytes(), 0).is_err(),
+                "{body}"
+            );
         }
         let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
-        assert!(read(Kind::Messages, "", format!("{{\"a\":{deep}}}").into(), 0).is_err());
+        assert!(
+            read(
+                Kind::Messages,
+                "",
+                format!("{{\"a\":{deep}}}").as_bytes(),
+                0
+            )
+            .is_err()
+        );
     }
 
     #[test]
@@ -287,7 +324,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_body_may_come(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = read(Kind::Chat, "/", bytes, 10);
+            let _ = read(Kind::Chat, "/", &bytes, 10);
         }
     }
 }

@@ -6,19 +6,39 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::config::Reach;
+use crate::wire::Wire;
 
 /// How deep a request may nest; providers take less.
 const DEEPEST: usize = 200;
 
 /// Everything of that kind in the body of a request. Names of keys are compared without case and
 /// underscores, as some providers read them.
-pub fn reaches(body: &Value) -> BTreeSet<Reach> {
-    let mut found = BTreeSet::new();
+pub fn reaches(body: &Value, wire: Wire) -> BTreeSet<Reach> {
+    let mut found = Found {
+        wire,
+        reaches: BTreeSet::new(),
+    };
     walk(body, 0, &mut found);
-    found
+    found.reaches
 }
 
-fn walk(value: &Value, depth: usize, found: &mut BTreeSet<Reach>) {
+/// What was found, and in whose language.
+struct Found {
+    wire: Wire,
+    reaches: BTreeSet<Reach>,
+}
+
+impl Found {
+    fn insert(&mut self, reach: Reach) -> bool {
+        self.reaches.insert(reach)
+    }
+
+    fn len(&self) -> usize {
+        self.reaches.len()
+    }
+}
+
+fn walk(value: &Value, depth: usize, found: &mut Found) {
     if depth > DEEPEST {
         found.insert(Reach::Anywhere("a request that nests too deep".to_owned()));
         return;
@@ -30,7 +50,8 @@ fn walk(value: &Value, depth: usize, found: &mut BTreeSet<Reach>) {
     }
 }
 
-fn walk_object(object: &Map<String, Value>, depth: usize, found: &mut BTreeSet<Reach>) {
+fn walk_object(object: &Map<String, Value>, depth: usize, found: &mut Found) {
+    said_twice(object, found);
     for (key, value) in object {
         let name = folded(key);
         match (name.as_str(), value) {
@@ -49,6 +70,15 @@ fn walk_object(object: &Map<String, Value>, depth: usize, found: &mut BTreeSet<R
             (_, Value::String(text)) if is_place(&name) => address(text, found),
             (_, value) => walk(value, depth + 1, found),
         }
+    }
+}
+
+/// Two keys that are one to whoever reads without case and underscores: which of them counts nobody knows here.
+fn said_twice(object: &Map<String, Value>, found: &mut Found) {
+    let mut names: Vec<String> = object.keys().map(|key| folded(key)).collect();
+    names.sort_unstable();
+    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        found.insert(Reach::Anywhere(format!("{} said twice", pair[0])));
     }
 }
 
@@ -85,7 +115,7 @@ fn is_data(object: &Map<String, Value>, name: &str) -> bool {
 }
 
 /// An address that a provider is to follow; one of the content itself (`data:`) leads nowhere.
-fn address(text: &str, found: &mut BTreeSet<Reach>) {
+fn address(text: &str, found: &mut Found) {
     let text =
         text.trim_start_matches(|letter: char| letter.is_whitespace() || letter.is_control());
     let Some((scheme, rest)) = text.split_once(':') else {
@@ -115,7 +145,7 @@ fn address(text: &str, found: &mut BTreeSet<Reach>) {
 }
 
 /// Remote MCP servers.
-fn servers(value: &Value, found: &mut BTreeSet<Reach>) {
+fn servers(value: &Value, found: &mut Found) {
     let before = found.len();
     walk(value, 0, found);
     if found.len() == before && !is_empty(value) {
@@ -124,7 +154,7 @@ fn servers(value: &Value, found: &mut BTreeSet<Reach>) {
 }
 
 /// Declarations of tools: those of the client, and those that the provider runs.
-fn tools(value: &Value, depth: usize, found: &mut BTreeSet<Reach>) {
+fn tools(value: &Value, depth: usize, found: &mut Found) {
     match value {
         Value::Array(all) if depth <= DEEPEST => {
             all.iter().for_each(|one| tools(one, depth + 1, found));
@@ -168,7 +198,37 @@ const OWN_KEYS: [&str; 5] = [
     "googlesearchretrieval",
 ];
 
-fn one_tool(tool: &Map<String, Value>, found: &mut BTreeSet<Reach>) {
+/// Those of them that run at the provider, or may: what they are given leads out.
+const AT_THE_PROVIDER: [&str; 6] = [
+    "shell",
+    "codeexecution",
+    "codeinterpreter",
+    "computer",
+    "computerusepreview",
+    "imagegeneration",
+];
+
+/// Whether a setting of such a tool opens a way out: a network, or an environment that is not the client's.
+fn opens_a_way(value: &Value, depth: usize) -> bool {
+    match value {
+        Value::Array(all) => depth > DEEPEST || all.iter().any(|one| opens_a_way(one, depth + 1)),
+        Value::Object(object) => object.iter().any(|(key, value)| {
+            let name = folded(key);
+            let network = ["network", "internet", "domain", "allowlist"];
+            let other_place =
+                name == "environment" && value.get("type").and_then(Value::as_str) != Some("local");
+            !is_empty(value)
+                && (depth > DEEPEST
+                    || other_place
+                    || network.iter().any(|word| name.contains(word))
+                    || opens_a_way(value, depth + 1))
+        }),
+        _ => false,
+    }
+}
+
+fn one_tool(tool: &Map<String, Value>, found: &mut Found) {
+    said_twice(tool, found);
     let text = |wanted: &str| {
         let pair = tool.iter().find(|(key, _)| folded(key) == wanted);
         pair.and_then(|(_, value)| value.as_str())
@@ -187,15 +247,23 @@ fn one_tool(tool: &Map<String, Value>, found: &mut BTreeSet<Reach>) {
         if let Some(inner) = tool.get("tools") {
             tools(inner, 1, found);
         }
+        let at_the_provider = AT_THE_PROVIDER.contains(&name.as_str());
+        if at_the_provider && opens_a_way(&Value::Object(tool.clone()), 0) {
+            found.insert(Reach::Anywhere(kind.to_owned()));
+        }
         return;
     }
     match (name.as_str(), text("serverurl")) {
         ("mcp", Some(url)) => return address(url, found),
         // An index that lies at the provider, from which nothing is fetched for the model.
-        ("websearch" | "websearchpreview", _) if stays(tool) => return,
+        ("websearch" | "websearchpreview", _) if stays(tool, found.wire) => return,
         _ => {}
     }
-    let domains = domains(tool);
+    // Of other tools nobody knows whether they keep to a list.
+    let domains = match name.starts_with("websearch") || name.starts_with("webfetch") {
+        true => domains(tool),
+        false => Vec::new(),
+    };
     match domains.is_empty() {
         true => found.insert(Reach::Anywhere(kind.to_owned())),
         false => domains.into_iter().all(|domain| found.insert(domain)),
@@ -203,7 +271,7 @@ fn one_tool(tool: &Map<String, Value>, found: &mut BTreeSet<Reach>) {
 }
 
 /// Tools of Anthropic's and Gemini's without a `type`: what the client declares, or keys by name.
-fn without_type(tool: &Map<String, Value>, found: &mut BTreeSet<Reach>) {
+fn without_type(tool: &Map<String, Value>, found: &mut Found) {
     let declared = tool.contains_key("name") && tool.contains_key("input_schema");
     if declared {
         return;
@@ -227,10 +295,10 @@ fn is_empty_setting(value: &Value) -> bool {
 }
 
 /// A search whose pages are not fetched: it says so, or it is the kind that has no way to.
-fn stays(tool: &Map<String, Value>) -> bool {
+fn stays(tool: &Map<String, Value>, wire: Wire) -> bool {
     match tool.get("external_web_access") {
         Some(live) => live == &Value::Bool(false),
-        None => tool.contains_key("name"),
+        None => wire == Wire::Anthropic && tool.contains_key("name"),
     }
 }
 
@@ -254,7 +322,8 @@ mod tests {
     use serde_json::json;
 
     fn found(body: Value) -> Vec<String> {
-        reaches(&body).iter().map(ToString::to_string).collect()
+        let found = reaches(&body, Wire::Anthropic);
+        found.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -310,6 +379,34 @@ mod tests {
         }
         let nested = (0..300).fold(json!("x"), |inner, _| json!([inner]));
         assert_eq!(found(nested).len(), 1);
+    }
+
+    #[test]
+    fn what_reads_two_ways_or_speaks_for_itself_is_a_way_out() {
+        for tool in [
+            json!({"Type": "function", "type": "mcp", "server_url": "https://evil.example"}),
+            json!({"type": "mcp", "ServerUrl": "https://good.example/", "server_url": "https://evil.example"}),
+            json!({"type": "mcp", "connector": 1, "allowed_domains": ["good.example"]}),
+            json!({"type": "file_search", "allowed_domains": ["good.example"]}),
+            json!({"type": "invented", "url": "https://evil.example", "allowed_domains": ["good.example"]}),
+            json!({"type": "shell", "environment": {"type": "container_auto",
+                "network_policy": {"type": "allowlist", "allowed_domains": ["evil.example"]}}}),
+            json!({"type": "code_interpreter", "container": {"type": "auto",
+                "network_policy": {"allowed_domains": ["evil.example"]}}}),
+        ] {
+            let found = found(json!({"tools": [tool.clone()]}));
+            assert!(
+                found.iter().any(|one| one.starts_with("any host")),
+                "{tool}: {found:?}"
+            );
+        }
+        let search = json!({"tools": [{"type": "web_search", "name": "x"}]});
+        assert!(reaches(&search, Wire::Anthropic).is_empty());
+        assert!(!reaches(&search, Wire::Openai).is_empty());
+        let plain = json!({"tools": [{"type": "shell"}, {"type": "shell", "environment": {"type": "local"}},
+            {"type": "code_interpreter", "container": {"type": "auto"}},
+            {"type": "function", "name": "f", "parameters": {"properties": {"network": {"type": "string"}}}}]});
+        assert_eq!(found(plain), Vec::<String>::new());
     }
 
     #[test]

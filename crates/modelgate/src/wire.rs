@@ -30,17 +30,19 @@ pub enum Kind {
 }
 
 impl Wire {
-    /// What a request to this path is, whatever comes before its last words.
-    pub fn kind(self, path: &str) -> Kind {
-        let ends = |end: &str| path.ends_with(end);
+    /// What a request is, whatever comes before the last words of its path. What is not known to cost nothing
+    /// costs what its language usually does: providers add requests by the month.
+    pub fn kind(self, method: &str, path: &str) -> Kind {
+        let free = ["/count_tokens", ":countTokens", "/input_tokens", "/models"];
+        let looks = matches!(method, "GET" | "HEAD" | "OPTIONS" | "DELETE");
+        if looks || free.iter().any(|end| path.ends_with(end)) {
+            return Kind::Plain;
+        }
         match self {
-            Wire::Anthropic if ends("/messages") => Kind::Messages,
-            Wire::Openai if ends("/responses") => Kind::Responses,
-            Wire::Openai if ends("/chat/completions") => Kind::Chat,
-            Wire::Gemini if ends(":generateContent") || ends(":streamGenerateContent") => {
-                Kind::Generate
-            }
-            _ => Kind::Plain,
+            Wire::Anthropic => Kind::Messages,
+            Wire::Openai if path.ends_with("/chat/completions") => Kind::Chat,
+            Wire::Openai => Kind::Responses,
+            Wire::Gemini => Kind::Generate,
         }
     }
 }
