@@ -330,6 +330,10 @@ fn what_sends_git_elsewhere_does_not_come_into_being_in_a_session() {
             "cp evil/.git/config .git/work; mv .git/work .git/commondir",
             "commondir",
         ),
+        (
+            "mv .git/info .git/old; mkdir -p .git/info; echo '* filter=x' > .git/info/attributes",
+            "info/attributes",
+        ),
         // Made when nobody waits for the command any more.
         (
             "(sleep 0.2; printf ../evil/.git > .git/commondir; sleep 0.3) & wait",
@@ -360,6 +364,7 @@ fn what_sends_git_elsewhere_does_not_come_into_being_in_a_session() {
             ".git/hooks.refused",
             ".git/commondir.refused",
             ".git/config.worktree.refused",
+            ".git/info/attributes.refused",
         ] {
             let left = project.join(left);
             let _ = std::fs::remove_dir_all(&left).or_else(|_| std::fs::remove_file(&left));

@@ -2,15 +2,16 @@
 //! comes into being under such a name in a session's project is put aside as soon as it is there: under another
 //! name beside it, where nothing believes it and nothing is lost.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use substrate_changes::remove;
 use substrate_sys::at::{self, Rename};
@@ -24,6 +25,8 @@ use substrate_world::backend::PutAside;
 const SUFFIX: &str = ".refused";
 /// How many of one name are kept; whoever goes on making them loses them.
 const MOST_OF_ONE: usize = 16;
+/// How soon is looked again while somebody goes on making such names.
+const AGAIN: Duration = Duration::from_millis(5);
 
 /// Watches the names of one world until it is dropped.
 #[derive(Debug)]
@@ -33,52 +36,57 @@ pub struct KeptOut {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The directories, held open: what is renamed meanwhile stays watched.
 #[derive(Debug)]
 struct Names {
-    dirs: Vec<Dir>,
+    all: Vec<Name>,
+    arrivals: Arrivals,
     put_aside: Mutex<BTreeSet<PutAside>>,
 }
 
+/// A name that nothing has yet, from the nearest directory that was there when the world began. That one is held
+/// open: what is renamed meanwhile stays watched.
 #[derive(Debug)]
-struct Dir {
+struct Name {
     path: PathBuf,
-    open: File,
-    names: Vec<OsString>,
+    base: Arc<File>,
+    rest: Vec<OsString>,
 }
 
 impl KeptOut {
-    /// Watches these paths, none of which exists. A directory that is gone needs no watching.
-    pub fn watch(paths: BTreeSet<PathBuf>) -> io::Result<Option<KeptOut>> {
-        let mut by_dir: BTreeMap<&Path, Vec<OsString>> = BTreeMap::new();
-        for path in &paths {
-            if let (Some(dir), Some(name)) = (path.parent(), path.file_name()) {
-                by_dir.entry(dir).or_default().push(name.to_owned());
-            }
-        }
+    /// Watches these paths, none of which exists.
+    pub fn watch(paths: &BTreeSet<PathBuf>) -> io::Result<Option<KeptOut>> {
         let arrivals = Arrivals::new()?;
-        let mut dirs = Vec::new();
-        for (path, names) in by_dir {
-            let open = match open_dir(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                open => open?,
+        let mut all: Vec<Name> = Vec::new();
+        for path in paths {
+            let known = |dir: &Path| all.iter().find(|name| name.base_path() == dir);
+            let Some((base, rest)) = nearest(path) else {
+                continue;
             };
-            // The directory that was opened, whatever the name leads to by now.
-            arrivals.watch(format!("/proc/self/fd/{}", open.as_raw_fd()))?;
-            let path = path.to_owned();
-            dirs.push(Dir { path, open, names });
+            let open = match known(&base) {
+                Some(name) => Arc::clone(&name.base),
+                None => Arc::new(open_dir(&base)?),
+            };
+            hear(&arrivals, open.as_raw_fd())?;
+            all.push(Name {
+                path: path.clone(),
+                base: open,
+                rest,
+            });
         }
-        if dirs.is_empty() {
+        if all.is_empty() {
             return Ok(None);
         }
         let names = Arc::new(Names {
-            dirs,
+            all,
+            arrivals,
             put_aside: Mutex::default(),
         });
+        // Directories on the way that came since are heard of from now on.
+        names.sweep();
         let stop = Arc::new(EventFd::new()?);
         let (ours, end) = (Arc::clone(&names), Arc::clone(&stop));
         let builder = std::thread::Builder::new().name("kept-out".to_owned());
-        let thread = builder.spawn(move || serve(&arrivals, &ours, &end))?;
+        let thread = builder.spawn(move || serve(&ours, &end))?;
         Ok(Some(KeptOut {
             names,
             stop,
@@ -89,9 +97,7 @@ impl KeptOut {
     /// Everything that was put aside since the world began, with what is there right now.
     pub fn sweep(&self) -> Vec<PutAside> {
         self.names.sweep();
-        let found = self.names.put_aside.lock();
-        let found = found.unwrap_or_else(PoisonError::into_inner);
-        found.iter().cloned().collect()
+        self.names.told().iter().cloned().collect()
     }
 }
 
@@ -103,6 +109,17 @@ impl Drop for KeptOut {
     }
 }
 
+/// The nearest directory above a path that is there, and what is missing below it.
+fn nearest(path: &Path) -> Option<(PathBuf, Vec<OsString>)> {
+    let base = path.ancestors().skip(1).find(|dir| dir.is_dir())?;
+    let below = path.strip_prefix(base).ok()?.components();
+    let rest = below.map(|component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        _ => None,
+    });
+    Some((base.to_owned(), rest.collect::<Option<_>>()?))
+}
+
 fn open_dir(path: &Path) -> io::Result<File> {
     fs::OpenOptions::new()
         .read(true)
@@ -110,79 +127,142 @@ fn open_dir(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-fn serve(arrivals: &Arrivals, names: &Names, stop: &EventFd) {
+/// The directory that was opened, whatever its name leads to by now.
+fn hear(arrivals: &Arrivals, dir: i32) -> io::Result<()> {
+    arrivals.watch(format!("/proc/self/fd/{dir}"))
+}
+
+fn serve(names: &Names, stop: &EventFd) {
+    let mut again = None;
     loop {
-        let mut wanted = [Wanted::read(arrivals.as_fd()), Wanted::read(stop.as_fd())];
-        match poll::wait(&mut wanted).as_deref() {
+        let mut wanted = [
+            Wanted::read(names.arrivals.as_fd()),
+            Wanted::read(stop.as_fd()),
+        ];
+        match poll::wait_until(&mut wanted, again).as_deref() {
             Ok([_, false]) => {}
             _ => return,
         }
-        arrivals.clear();
-        names.sweep();
+        names.arrivals.clear();
+        // Who goes on making one is looked after until he stops, heard or not.
+        again = names.sweep().then(|| Instant::now() + AGAIN);
     }
 }
 
 impl Names {
-    fn sweep(&self) {
-        for dir in &self.dirs {
-            for name in &dir.names {
-                // What is made while it is put aside is found the next time round.
-                if at::stat(&dir.open, name).is_ok() {
-                    let found = dir.put_aside(name);
-                    let mut known = self
-                        .put_aside
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner);
-                    known.insert(found);
-                }
+    fn told(&self) -> MutexGuard<'_, BTreeSet<PutAside>> {
+        self.put_aside
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts everything aside that is there; whether anything was. Whatever takes long comes after all of that.
+    fn sweep(&self) -> bool {
+        let mut found = false;
+        let mut too_many = Vec::new();
+        for name in &self.all {
+            let Some((dir, at, path)) = name.arrived(&self.arrivals) else {
+                continue;
+            };
+            found = true;
+            let (aside, extra) = put_aside(dir, at, path);
+            too_many.extend(extra);
+            let mut told = self.told();
+            if told.len() < MOST_OF_ONE * self.all.len() {
+                told.insert(aside);
             }
         }
+        if !too_many.is_empty() {
+            // Trees of any size: nobody waits for their end.
+            let removed = move || {
+                for (dir, name) in too_many {
+                    let _ = remove::remove(&dir, &name);
+                }
+            };
+            let _ = std::thread::Builder::new().spawn(removed);
+        }
+        found
     }
 }
 
-impl Dir {
-    fn put_aside(&self, name: &OsStr) -> PutAside {
-        let mut moved = self.rename(name);
-        let denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
-        if moved.as_ref().is_err_and(denied) && self.reopen_for_us().is_ok() {
-            moved = self.rename(name);
-        }
-        let (now, error) = match moved {
-            Ok(now) => (now.map(|now| self.path.join(now)), None),
-            // Gone by itself in the meantime.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (None, None),
-            Err(error) => (None, Some(error.to_string())),
-        };
-        PutAside {
-            path: self.path.join(name),
-            now,
-            error,
-        }
+impl Name {
+    fn base_path(&self) -> &Path {
+        let above = self.path.ancestors().nth(self.rest.len());
+        above.unwrap_or(Path::new("/"))
     }
 
-    /// Its new name, or none where too many were kept already.
-    fn rename(&self, name: &OsStr) -> io::Result<Option<OsString>> {
-        for count in 0..MOST_OF_ONE {
-            let mut aside = name.to_owned();
-            aside.push(SUFFIX);
-            if count > 0 {
-                aside.push(format!("-{count}"));
-            }
-            match at::rename(&self.open, name, &self.open, &aside, Rename::NoReplace) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                done => return done.map(|()| Some(aside)),
+    /// What stands under it now: itself, or something on the way to it that is no directory and may lead elsewhere. A
+    /// directory on the way is listened to.
+    fn arrived(&self, arrivals: &Arrivals) -> Option<(OwnedFd, &OsStr, PathBuf)> {
+        let mut dir: OwnedFd = self.base.try_clone().ok()?.into();
+        let mut path = self.base_path().to_owned();
+        let (last, way) = self.rest.split_last()?;
+        for name in way {
+            path.push(name);
+            at::stat(&dir, name).ok()?;
+            match at::open_dir(&dir, name) {
+                Ok(inner) => {
+                    let _ = hear(arrivals, inner.as_raw_fd());
+                    dir = inner;
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+                Err(_) => return Some((dir, name, path)),
             }
         }
-        remove::remove(&self.open, name)?;
-        Ok(None)
+        path.push(last);
+        at::stat(&dir, last).ok()?;
+        Some((dir, last, path))
     }
+}
 
-    /// A directory of this user's from which he took his own right to write.
-    fn reopen_for_us(&self) -> io::Result<()> {
-        let mode = self.open.metadata()?.permissions().mode();
-        self.open
-            .set_permissions(Permissions::from_mode(mode & 0o7777 | 0o700))
+/// Gives what is there another name; what is more than is kept of one name is to be removed.
+fn put_aside(dir: OwnedFd, name: &OsStr, path: PathBuf) -> (PutAside, Option<(OwnedFd, OsString)>) {
+    let mut moved = rename(&dir, name);
+    let denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    if moved.as_ref().is_err_and(denied) && reopen_for_us(&dir).is_ok() {
+        moved = rename(&dir, name);
     }
+    let mut aside = PutAside {
+        path,
+        now: None,
+        error: None,
+    };
+    match moved {
+        Ok((now, true)) => aside.now = Some(aside.path.with_file_name(now)),
+        Ok((now, false)) => return (aside, Some((dir, now))),
+        // Gone by itself in the meantime.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => aside.error = Some(error.to_string()),
+    }
+    (aside, None)
+}
+
+/// Its new name, and whether it is kept under that. One that nobody can have guessed is left at last.
+fn rename(dir: &OwnedFd, name: &OsStr) -> io::Result<(OsString, bool)> {
+    for count in 0..MOST_OF_ONE {
+        let mut aside = name.to_owned();
+        aside.push(SUFFIX);
+        if count > 0 {
+            aside.push(format!("-{count}"));
+        }
+        match at::rename(dir, name, dir, &aside, Rename::NoReplace) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            // Some file systems do not know how; see below.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => break,
+            done => return done.map(|()| (aside, true)),
+        }
+    }
+    let mut aside = name.to_owned();
+    aside.push(format!("{SUFFIX}-{}", substrate_trace::unique("x")));
+    at::rename(dir, name, dir, &aside, Rename::Replace)?;
+    Ok((aside, false))
+}
+
+/// A directory of this user's from which he took his own right to write.
+fn reopen_for_us(dir: &OwnedFd) -> io::Result<()> {
+    let open = File::from(dir.try_clone()?);
+    let mode = open.metadata()?.permissions().mode();
+    open.set_permissions(Permissions::from_mode(mode & 0o7777 | 0o700))
 }
 
 #[cfg(test)]
@@ -191,8 +271,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     fn watch(dir: &Path, names: &[&str]) -> KeptOut {
-        let paths = names.iter().map(|name| dir.join(name)).collect();
-        KeptOut::watch(paths).unwrap().unwrap()
+        let paths: BTreeSet<PathBuf> = names.iter().map(|name| dir.join(name)).collect();
+        KeptOut::watch(&paths).unwrap().unwrap()
     }
 
     fn until(what: impl Fn() -> bool) {
@@ -251,8 +331,60 @@ mod tests {
             kept_out.sweep();
             until(|| !moved.join("name").exists());
         }
-        assert!(fs::read_dir(&moved).unwrap().count() <= MOST_OF_ONE);
+        until(|| fs::read_dir(&moved).unwrap().count() <= MOST_OF_ONE);
         drop(kept_out);
         fs::write(moved.join("name"), "nobody watches any more").unwrap();
+    }
+
+    #[test]
+    fn a_way_that_is_made_or_replaced_later_is_followed_and_links_on_it_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let kept_out = watch(dir.path(), &["info/attributes", "deep/er/hook"]);
+        for round in 0..3 {
+            fs::create_dir(at("info")).unwrap();
+            fs::write(at("info/exclude"), "work").unwrap();
+            fs::write(at("info/attributes"), "evil").unwrap();
+            until(|| !at("info/attributes").exists());
+            assert!(at("info/exclude").exists());
+            fs::rename(at("info"), at(&format!("info-{round}"))).unwrap();
+        }
+        // Made whole somewhere else, and moved there.
+        fs::create_dir_all(at("other/er")).unwrap();
+        fs::write(at("other/er/hook"), "evil").unwrap();
+        fs::rename(at("other"), at("deep")).unwrap();
+        until(|| !at("deep/er/hook").exists());
+        fs::create_dir(at("evil")).unwrap();
+        fs::write(at("evil/attributes"), "evil").unwrap();
+        std::os::unix::fs::symlink("evil", at("info")).unwrap();
+        until(|| !at("info").is_symlink());
+        let found = kept_out.sweep();
+        assert!(
+            found.iter().any(|aside| aside.path == at("info")),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn whoever_goes_on_keeps_nobody_elses_name_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let kept_out = watch(dir.path(), &["a", "b"]);
+        for number in 0..MOST_OF_ONE + 4 {
+            let heavy = at(&format!("heavy-{number}"));
+            fs::create_dir(&heavy).unwrap();
+            for file in 0..200 {
+                fs::write(heavy.join(file.to_string()), "").unwrap();
+            }
+            fs::rename(&heavy, at("a")).unwrap();
+            until(|| !at("a").exists());
+        }
+        let begin = Instant::now();
+        fs::write(at("b"), "").unwrap();
+        until(|| !at("b").exists());
+        assert!(begin.elapsed() < Duration::from_secs(5));
+        let found = kept_out.sweep();
+        assert!(found.iter().any(|aside| aside.path == at("b")), "{found:?}");
+        until(|| fs::read_dir(dir.path()).unwrap().count() <= MOST_OF_ONE + 2);
     }
 }

@@ -396,18 +396,34 @@ impl Layout {
             }
         }
         if placement == Placement::Session {
-            let absent = found.missing.iter().chain(&found.absent);
-            self.absent = absent.filter_map(|path| self.is_real(path)).collect();
+            for path in found.missing.iter().chain(&found.absent) {
+                self.keep_out(path);
+            }
         }
         Ok(())
     }
 
-    /// Where a path that does not exist would be made, if that were the host's own directory.
-    fn is_real(&self, path: &Path) -> Option<PathBuf> {
-        let real = real_path(path.parent()?).ok()?.join(path.file_name()?);
-        let (_, what) = self.nearest(&real)?;
-        let writes = what.is_writable() && !what.is_own() && !self.is_held(&real);
-        writes.then_some(real)
+    /// Notes a protected path that does not exist, if it would be made in the host's own directories. Those that
+    /// are there on the way stay where they are: renamed away, they would make room for others.
+    fn keep_out(&mut self, path: &Path) {
+        let there = path.ancestors().skip(1).find_map(|dir| {
+            let below = path.strip_prefix(dir).ok()?;
+            Some((real_path(dir).ok()?, below))
+        });
+        let Some((dir, below)) = there else { return };
+        let real = dir.join(below);
+        let Some((place, what)) = self.nearest(&real) else {
+            return;
+        };
+        if !what.is_writable() || what.is_own() || self.is_held(&real) {
+            return;
+        }
+        let place = place.to_owned();
+        let way = dir.ancestors().take_while(|dir| *dir != place);
+        for dir in way.map(Path::to_owned).collect::<Vec<_>>() {
+            self.places.entry(dir).or_insert(What::Anchored);
+        }
+        self.absent.insert(real);
     }
 
     /// Fixes the directories between a path and the place that it lies in: one of them could

@@ -321,7 +321,7 @@ fn keep_out(
     if layout.absent.is_empty() {
         return Ok(None);
     }
-    match KeptOut::watch(layout.absent.clone()) {
+    match KeptOut::watch(&layout.absent) {
         Err(error) if spec.mode == Mode::Enforce => Err(WorldError::NotHeld {
             setting: "fs.protect".into(),
             path: layout.absent.first().cloned().unwrap_or_default(),

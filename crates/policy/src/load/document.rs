@@ -82,7 +82,7 @@ const IGNORED: [&str; 5] = [
     "**/secrets",
 ];
 
-const DEFAULT_PROTECT: [&str; 19] = [
+const DEFAULT_PROTECT: [&str; 21] = [
     "$PROJECT/**/.git/config",
     "$PROJECT/**/.git/config.worktree",
     "$PROJECT/**/.git/commondir",
@@ -92,6 +92,8 @@ const DEFAULT_PROTECT: [&str; 19] = [
     "$PROJECT/**/.substrate-profile",
     "$HOME/.cargo/bin/**",
     "$HOME/.cargo/env",
+    "$HOME/.cargo/config",
+    "$HOME/.cargo/config.toml",
     "$HOME/.cargo/config*",
     "$HOME/.bashrc",
     "$HOME/.bash_profile",
