@@ -9,11 +9,14 @@ const MARKERS: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
 /// The root of the enclosing work tree, else the directory where the session started. Never `/`,
 /// the home directory or one of its parents: then there is no project.
 pub fn find(cwd: &Path, session_start: &Path, home: &Path) -> Option<PathBuf> {
-    let root = cwd
-        .ancestors()
-        .find(|directory| MARKERS.iter().any(|marker| directory.join(marker).exists()));
+    let root = cwd.ancestors().find(|directory| is_root(directory));
     let project = root.unwrap_or(session_start);
     (!home.starts_with(project)).then(|| project.to_owned())
+}
+
+/// Whether a directory is the root of a work tree.
+pub fn is_root(directory: &Path) -> bool {
+    MARKERS.iter().any(|marker| directory.join(marker).exists())
 }
 
 /// Longest file of git's that is read for a commit; packed references of large repositories are longer, and

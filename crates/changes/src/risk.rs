@@ -17,6 +17,8 @@ pub enum RunsLater {
     GitConfig,
     /// Part of a repository that git does not change in its daily work: it may send git elsewhere.
     GitInside,
+    /// It tells where a project begins, and so what a policy means by it.
+    ProjectMarker,
     /// direnv runs it on `cd`.
     Envrc,
     /// It chooses which tools run here, or what they are given.
@@ -64,6 +66,7 @@ impl RunsLater {
             RunsLater::GitHook => "git runs it",
             RunsLater::GitConfig => "git configuration can name programs to run",
             RunsLater::GitInside => "inside a repository, where git does not change it by itself",
+            RunsLater::ProjectMarker => "without it everything around is the project",
             RunsLater::Envrc => "direnv runs it",
             RunsLater::ToolChoice => "chooses the tools that run here",
             RunsLater::SubstrateProfile => "chooses the policy for this directory",
@@ -461,8 +464,15 @@ pub(crate) trait Contents {
 pub(crate) fn runs_later(path: &Path, change: &Change, contents: &dyn Contents) -> Vec<RunsLater> {
     let Some(new) = change.new.filter(|_| change.kind != ChangeKind::Deleted) else {
         // Without it, less is refused in this directory.
-        let profile = path.file_name() == Some(OsStr::new(".substrate-profile"));
-        return Vec::from_iter(profile.then_some(RunsLater::SubstrateProfile));
+        let name = path.file_name().unwrap_or_default();
+        let marks = [".git", ".hg", ".svn", ".jj"];
+        return match name == OsStr::new(".substrate-profile") {
+            true => vec![RunsLater::SubstrateProfile],
+            false if marks.iter().any(|mark| name == OsStr::new(mark)) => {
+                vec![RunsLater::ProjectMarker]
+            }
+            false => Vec::new(),
+        };
     };
     let mut reasons = Vec::new();
     if matches!(new.kind, NodeKind::File | NodeKind::Symlink)

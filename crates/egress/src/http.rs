@@ -212,6 +212,10 @@ impl Requests {
             (_, true) if request.version != Some(1) => {
                 return Err(Reason::HttpRequest("is chunked in HTTP/1.0"));
             }
+            // Once the server has switched, what was announced as a body would be a conversation that nobody follows.
+            (Some(1..), false) | (None, true) if fields.upgrade => {
+                return Err(Reason::HttpRequest("asks for an upgrade and has a body"));
+            }
             (_, true) => State::ChunkSize,
             (Some(0) | None, false) => State::Head,
             (Some(length), false) => State::Body(length),
@@ -283,6 +287,7 @@ struct Fields<'a> {
     host: Option<&'a [u8]>,
     length: Option<u64>,
     chunked: bool,
+    upgrade: bool,
 }
 
 fn read_fields<'a>(fields: &[httparse::Header<'a>]) -> Result<Fields<'a>, Reason> {
@@ -292,6 +297,8 @@ fn read_fields<'a>(fields: &[httparse::Header<'a>]) -> Result<Fields<'a>, Reason
             if found.host.replace(value).is_some() {
                 return Err(Reason::HttpRequest("has two Hosts"));
             }
+        } else if name.eq_ignore_ascii_case("upgrade") {
+            found.upgrade = true;
         } else if name.eq_ignore_ascii_case("content-length") {
             let digits = std::str::from_utf8(value)
                 .ok()
@@ -446,6 +453,8 @@ mod tests {
             b"GET / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
             b"GET / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: xchunked\r\n\r\n",
             b"GET / HTTP/1.0\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a.test\r\nUpgrade: websocket\r\nContent-Length: 99\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nupgrade: h2c\r\n\r\n",
             b"GET / HTTP/1.1\r\nHost: a.test\r\nTransfer_Encoding: chunked\r\n\r\n",
             b"GET / HTTP/1.1\r\nHost: a.test\r\nCONTENT_LENGTH: 5\r\n\r\n",
             b"GET / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1\r\ncontent_length: 5\r\n\r\n",

@@ -25,6 +25,8 @@ pub enum Reason {
     NoServerName,
     /// The TLS hello hides the server name.
     HiddenServerName,
+    /// The TLS hello announces data that come before its answer.
+    EarlyData,
     /// An HTTP request is for another host.
     HttpHost(String),
     /// An HTTP request that cannot be checked.
@@ -51,6 +53,7 @@ impl Reason {
             Reason::ServerName(_) => "tls-server-name",
             Reason::NoServerName => "tls-no-server-name",
             Reason::HiddenServerName => "tls-hidden-server-name",
+            Reason::EarlyData => "tls-early-data",
             Reason::HttpHost(_) => "http-host",
             Reason::HttpRequest(_) => "http-request",
             Reason::Protocol => "protocol",
@@ -78,6 +81,9 @@ impl std::fmt::Display for Reason {
             Reason::NoServerName => f.write_str("the TLS hello names no server"),
             Reason::HiddenServerName => f.write_str(
                 "the TLS hello hides the server name (ECH); write `host:443` to pass it",
+            ),
+            Reason::EarlyData => f.write_str(
+                "the TLS hello comes with early data (0-RTT), behind which nothing can be checked; write `host:443` to pass it",
             ),
             Reason::HttpHost(host) => write!(f, "an HTTP request on it is for `{host}`"),
             Reason::HttpRequest(what) => write!(f, "an HTTP request on it {what}"),

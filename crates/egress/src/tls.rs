@@ -114,6 +114,8 @@ impl Peek {
         let against = match hello(&message[4..]) {
             None => Some(Reason::Protocol),
             Some(Hello { hidden: true, .. }) => Some(Reason::HiddenServerName),
+            // Servers skip early data until the hello that answers a retry, which nobody would see behind it.
+            Some(Hello { early: true, .. }) => Some(Reason::EarlyData),
             Some(Hello { name, .. }) => judge(name),
         };
         self.greeted = true;
@@ -144,11 +146,13 @@ fn u24(bytes: &[u8]) -> usize {
 struct Hello<'a> {
     name: Option<&'a [u8]>,
     hidden: bool,
+    early: bool,
 }
 
 /// Reads a hello's server name; `None` when its structure does not add up.
 fn hello(body: &[u8]) -> Option<Hello<'_>> {
     const SERVER_NAME: u16 = 0;
+    const EARLY_DATA: u16 = 42;
     const ENCRYPTED_HELLO: u16 = 0xfe0d;
     const ENCRYPTED_NAME_DRAFT: u16 = 0xffce;
     let mut r = Reader(body);
@@ -162,6 +166,7 @@ fn hello(body: &[u8]) -> Option<Hello<'_>> {
     let mut found = Hello {
         name: None,
         hidden: false,
+        early: false,
     };
     if r.0.is_empty() {
         return Some(found);
@@ -178,6 +183,7 @@ fn hello(body: &[u8]) -> Option<Hello<'_>> {
         match kind {
             SERVER_NAME if found.name.is_some() => return None,
             SERVER_NAME => found.name = Some(server_name(value)?),
+            EARLY_DATA => found.early = true,
             ENCRYPTED_HELLO | ENCRYPTED_NAME_DRAFT => found.hidden = true,
             _ => {}
         }
@@ -309,6 +315,8 @@ mod tests {
         assert_eq!(refused(&[]), Reason::NoServerName);
         let ech = extension(0xfe0d, &[0; 50]);
         assert_eq!(refused(&[sni("a.test"), ech]), Reason::HiddenServerName);
+        let early = extension(42, &[]);
+        assert_eq!(refused(&[sni("a.test"), early]), Reason::EarlyData);
         assert_eq!(refused(&[sni("a.test"), sni("b.test")]), Reason::Protocol);
         assert_eq!(refused(&[sni("")]), Reason::Protocol);
         let two = extension(0, &[0, 10, 0, 0, 2, b'a', b'b', 0, 0, 2, b'c', b'd']);

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
-use substrate_policy::terms::{HomeMode, Mode, WorldSpec};
+use substrate_policy::terms::{HomeMode, Mode, PathPattern, WorldSpec};
 use substrate_sys::mount::Expected;
 use substrate_sys::real_path::real_path;
 
@@ -169,7 +170,15 @@ pub fn lay_out(spec: &WorldSpec, placement: Placement, host: &Host) -> Result<La
         layout.places.insert(real.clone(), what);
         layout.admitted.push(real);
     }
-    let [protected, hidden] = expand::expand([&spec.protect, &spec.hide]);
+    // A `.git` that is a file marks a work tree inside the project, and is fixed as that.
+    let marks: Vec<PathPattern> = spec
+        .project
+        .iter()
+        .map(|project| marks_below(project))
+        .collect();
+    let [mut protected, hidden, mut marks] = expand::expand([&spec.protect, &spec.hide, &marks]);
+    marks.paths.retain(|path| path.is_file());
+    protected.paths.append(&mut marks.paths);
     layout.protect(spec, placement, protected)?;
     layout.hide(spec, host, hidden)?;
     layout.hide_sockets(host);
@@ -177,6 +186,21 @@ pub fn lay_out(spec: &WorldSpec, placement: Placement, host: &Host) -> Result<La
         layout.put_file(path, content);
     }
     Ok(layout)
+}
+
+fn marks_below(project: &Path) -> PathPattern {
+    let mut glob = Vec::new();
+    for byte in project.as_os_str().as_bytes() {
+        if b"*?[]\\".contains(byte) {
+            glob.push(b'\\');
+        }
+        glob.push(*byte);
+    }
+    glob.extend(b"/**/.git");
+    PathPattern {
+        glob,
+        base: project.to_owned(),
+    }
 }
 
 impl Layout {

@@ -59,7 +59,7 @@ fn owner_hears(script: &[u8], file: &OwnedFd) {
     if let Ok((own, guard)) = OwnStarts::pair() {
         say(script, guard.as_fd(), file.as_fd());
         // No process is behind these descriptors.
-        assert!(!own.take(std::process::id().cast_signed()));
+        assert!(own.take(std::process::id().cast_signed()).is_none());
     }
 }
 
@@ -116,6 +116,8 @@ fn there_and_back(data: &[u8]) {
         size: (24, 80),
         null_for: [None; 3],
         fds: &[0, 1, 2],
+        judged: data.first().is_some_and(|byte| byte & 8 != 0),
+        tag: data.len() as u32,
     };
     let Ok(file) = request::to_memory_file(&parts) else {
         return;

@@ -13,6 +13,7 @@ use substrate_trace::Mode;
 use super::policies::LoadedPolicy;
 use crate::facts::Machine;
 use crate::home::{Home, bytes};
+use crate::project;
 
 /// Whether commands run in the session's world. The variable can switch worlds on anywhere, but
 /// off only where nothing is enforced.
@@ -57,6 +58,26 @@ pub fn world_spec(
             .map(|pattern| path_pattern(pattern.into_owned()))
             .collect()
     };
+    // Whoever makes a work tree inside another moves `$PROJECT`; what is hidden around it stays hidden.
+    let outer: Vec<PathBuf> = project
+        .iter()
+        .flat_map(|inner| around(inner, &home.user))
+        .collect();
+    let hidden_around = outer.iter().flat_map(|outer| {
+        let vars = Values {
+            project: Some(bytes(outer)),
+            ..*vars
+        };
+        let entries = effects.fs.hide.iter();
+        let named = entries.filter(|entry| entry.pattern.starts_with("$PROJECT"));
+        let all = named.filter_map(|entry| {
+            paths::expand(entry.pattern.as_bytes(), &vars).map(Cow::into_owned)
+        });
+        all.collect::<Vec<_>>()
+    });
+    let hidden_around: Vec<PathPattern> = hidden_around.map(path_pattern).collect();
+    let markers = project.iter().flat_map(|project| marker_files(project));
+    let markers: Vec<PathPattern> = markers.map(|path| path_pattern(escaped(&path))).collect();
     let hosts = |entries: &[HostEntry]| {
         entries
             .iter()
@@ -72,8 +93,8 @@ pub fn world_spec(
         read: subtrees(&effects.fs.read),
         write: subtrees(&effects.fs.write),
         hold: Vec::new(),
-        hide: globs(&effects.fs.hide),
-        protect: globs(&effects.fs.protect),
+        hide: [globs(&effects.fs.hide), hidden_around].concat(),
+        protect: [globs(&effects.fs.protect), markers].concat(),
         share: subtrees(&effects.fs.share),
         net: NetSpec {
             isolate: world.isolate_network,
@@ -98,6 +119,44 @@ pub fn world_spec(
         on_finish: world.on_finish,
         project,
     }
+}
+
+/// The work trees that a project lies in.
+fn around(project: &Path, home: &Path) -> Vec<PathBuf> {
+    let above = project.ancestors().skip(1);
+    let trees = above.filter(|dir| project::is_root(dir) && !home.starts_with(dir));
+    trees.map(Path::to_owned).collect()
+}
+
+/// Files by which what marks a project is fixed where it is: one that was renamed away would make everything around
+/// it the project of the next command. A `.git` directory is fixed by its configuration.
+fn marker_files(project: &Path) -> Vec<PathBuf> {
+    let there = |name: &str| project.join(name).is_dir();
+    let inside = [
+        (".hg", ".hg/hgrc"),
+        (".svn", ".svn/format"),
+        (".jj", ".jj/repo/config.toml"),
+        (".git", ".git/config"),
+    ];
+    let mut files: Vec<PathBuf> = inside
+        .iter()
+        .filter(|(marker, _)| there(marker))
+        .map(|(_, file)| project.join(file))
+        .collect();
+    files.extend(Some(project.join(".git")).filter(|path| path.is_file()));
+    files
+}
+
+/// A path as the pattern that means just it.
+fn escaped(path: &Path) -> Vec<u8> {
+    let mut pattern = Vec::new();
+    for byte in path.as_os_str().as_bytes() {
+        if b"*?[]\\".contains(byte) {
+            pattern.push(b'\\');
+        }
+        pattern.push(*byte);
+    }
+    pattern
 }
 
 /// `PATH/**` as the directory it means.

@@ -23,7 +23,7 @@ use substrate_shell::notice::Notices;
 use substrate_shim::{guard, record, start, tool};
 use substrate_sys::environment;
 use substrate_text::command_line;
-use substrate_trace::{Component, SpanId, SpanInfo};
+use substrate_trace::{Component, SpanInfo};
 
 use crate::asker::ceilings;
 use crate::failure::Failure;
@@ -33,7 +33,6 @@ use crate::worlds::begin;
 struct Order {
     home: PathBuf,
     target: PathBuf,
-    span: SpanId,
     /// What the tool gets, `argv[0]` first.
     argv: Vec<OsString>,
     /// How many arguments this process has.
@@ -66,7 +65,9 @@ fn parse(arguments: &[OsString]) -> Result<Order, Failure> {
         target_name,
         target,
         span_name,
-        span,
+        // Shims name the span that is to be written. Nothing is on record of it yet, and whoever else calls this could
+        // name somebody's: it gets an id of its own.
+        _,
         end,
         argv @ ..,
     ] = words.as_slice()
@@ -80,10 +81,6 @@ fn parse(arguments: &[OsString]) -> Result<Order, Failure> {
     Ok(Order {
         home: home.into(),
         target: target.into(),
-        span: span
-            .to_str()
-            .and_then(|text| text.parse().ok())
-            .ok_or_else(wrong)?,
         argv: argv.iter().map(|word| word.into()).collect(),
         arguments: arguments.len(),
     })
@@ -150,7 +147,6 @@ fn take_over(order: &Order, env: Vec<CString>, notices: Notices) -> Result<Endin
     let session = begin(broker, env, notices);
     let mut span = session.span(&evaluation, command_line(&judged), judged.clone(), &cwd);
     span.component = Component::Shim;
-    span.span_id = order.span;
     if lost {
         if session.enforces() {
             notices.say(Kind::Failed, "nothing was run, because the working directory is gone and nothing can be judged by it");

@@ -1,6 +1,6 @@
 //! `substrate world`: what isolated commands left, and what this machine gives to worlds.
 
-use crate::asker::Asker;
+use crate::asker::{Asker, Needs};
 use crate::commands::results::find;
 use crate::commands::results::missing;
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +52,7 @@ pub fn run(asker: &Asker, command: &WorldCommand) -> Result<Ending, Failure> {
                 held: *held,
                 force: *force,
             };
-            apply(&home, result, &options, *dry_run)
+            apply(asker, &home, result, &options, *dry_run)
         }
         WorldCommand::Undo { result, force } => undo(asker, &home, result.as_deref(), *force),
         WorldCommand::Discard { result, force } => discard(&home, result, *force),
@@ -186,7 +186,13 @@ fn diff(
     Ok(out::write(&text)?)
 }
 
-fn apply(home: &Home, result: &str, options: &ApplyOptions, dry_run: bool) -> Result<(), Failure> {
+fn apply(
+    asker: &Asker,
+    home: &Home,
+    result: &str,
+    options: &ApplyOptions,
+    dry_run: bool,
+) -> Result<(), Failure> {
     let mut pending = find(home, result)?;
     let mut meter = Meter::default();
     let mut tell = |now| meter.tell(now);
@@ -212,6 +218,10 @@ fn apply(home: &Home, result: &str, options: &ApplyOptions, dry_run: bool) -> Re
         }
         text.push_str(&format!("{} would be applied\n", changes(check.changes)));
         return Ok(out::print(&text)?);
+    }
+    // What could not have been written below a session, or would run outside of it, is not applied from there.
+    if !check.flags.is_empty() || options.held || options.force || !options.paths.is_empty() {
+        asker.require(Needs::Outside { yes: true })?;
     }
     apply::resume(&mut pending, &mut Observer::new(&mut tell)).map_err(missing)?;
     let applied = apply::apply(&mut pending, options, &mut Observer::new(&mut tell));
