@@ -14,6 +14,7 @@ mod bad_input;
 mod broker_people;
 mod broker_setup;
 mod common;
+mod completion;
 mod fidelity;
 mod guard;
 mod hooks;

@@ -344,3 +344,114 @@ fn the_hint_about_what_is_held_names_a_command_that_works() {
     assert!(applied.status.success(), "{}", out(&applied));
     assert!(outside.join("file").exists());
 }
+
+fn at_the_prompt(sandbox: &Sandbox, rc: &str) -> crate::person::Person {
+    std::fs::write(sandbox.project().join("rc"), rc).unwrap();
+    let mut command = sandbox.substrate();
+    command
+        .args(["--rcfile", "rc", "-i"])
+        .env("TERM", "xterm")
+        .env("NO_COLOR", "1");
+    let mut person = crate::person::Person::start(command);
+    person.sees("ready> ");
+    person
+}
+
+#[test]
+fn a_command_of_several_rows_is_asked_for_and_kept_as_in_bash() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.project().join("kept");
+    let rc = format!(
+        "PS1='ready> '\nPS2='more-$((1+1))> '\nHISTFILE={}\nHISTSIZE=100\nset -o history\n",
+        file.display()
+    );
+    let mut person = at_the_prompt(&sandbox, &rc);
+    person.types("for i in 1 2; do\r");
+    person.sees("more-2> ");
+    person.types("echo row-$i\r");
+    person.sees("more-2> ");
+    person.types("done | tac\r");
+    person.sees("row-2");
+    person.sees("row-1");
+    person.sees("ready> ");
+    // An interrupt gives up all of it.
+    person.types("echo 'a\r");
+    person.sees("more-2> ");
+    person.types("\x03");
+    person.sees("ready> ");
+    person.types("echo 'b\r");
+    person.sees("more-2> ");
+    person.types("c'; shopt -s lithist\r");
+    person.sees("ready> ");
+    person.types("if true; then\r");
+    person.sees("more-2> ");
+    person.types("echo kept-$((2+2)); fi\r");
+    person.sees("kept-4");
+    person.sees("ready> ");
+    person.types("exit\r");
+    assert_eq!(person.end().0, 0);
+    let kept = std::fs::read_to_string(file).unwrap();
+    assert!(
+        kept.contains("for i in 1 2; do echo row-$i; done | tac\n"),
+        "{kept}"
+    );
+    assert!(kept.contains("echo 'b\nc'; shopt -s lithist\n"), "{kept}");
+    assert!(
+        kept.contains("if true; then\necho kept-$((2+2)); fi\n"),
+        "{kept}"
+    );
+}
+
+#[test]
+fn a_directory_alone_is_gone_to_where_the_shell_is_told_so() {
+    let sandbox = Sandbox::new();
+    for name in ["plain", "my docs", "true"] {
+        std::fs::create_dir(sandbox.project().join(name)).unwrap();
+    }
+    let mut person = at_the_prompt(&sandbox, "PS1='ready> '\n");
+    person.types("plain\r");
+    person.sees("plain: command not found");
+    person.types("shopt -s autocd\r");
+    person.sees("ready> ");
+    person.types("plain\r");
+    person.sees("cd -- plain");
+    person.types("echo at-${PWD##*/}\r");
+    person.sees("at-plain");
+    person.types("../my\\ docs\r");
+    person.sees("cd -- ../my\\ docs");
+    person.types("..\r");
+    person.sees("cd -- ..");
+    person.types("true && echo now-${PWD##*/}\r");
+    person.sees("now-project");
+    // What is a command is one.
+    person.types("true\r");
+    person.types("echo still-${PWD##*/}\r");
+    person.sees("still-project");
+    person.types("exit\r");
+    assert_eq!(person.end().0, 0);
+    let lines: Vec<_> = sandbox
+        .events("command_complete")
+        .iter()
+        .map(|event| event["cmd"].clone())
+        .collect();
+    assert!(lines.contains(&"cd -- plain".into()), "{lines:?}");
+}
+
+#[test]
+fn the_prompt_says_that_it_is_substrates_unless_it_shall_not() {
+    let sandbox = Sandbox::new();
+    let mut person = at_the_prompt(&sandbox, "PS1='first\\nready> '\n");
+    person.types("echo one\r");
+    person.sees("[default] ready> ");
+    person.types("SUBSTRATE_PROMPT_SIGN=off\r");
+    person.types("echo here-$((1+1))\r");
+    person.sees("here-2\r\n");
+    person.sees("ready> ");
+    let text = person.text();
+    assert!(
+        !text[text.rfind("here-2").unwrap()..].contains("[default]"),
+        "{text}"
+    );
+    person.types("exit\r");
+    assert_eq!(person.end().0, 0);
+}

@@ -27,6 +27,8 @@ pub const SHIM_BYPASS: &str = "SHIM_BYPASS";
 /// `exec` or `spawn`: how a shim starts its tool.
 pub const SUBSTRATE_SHIM_MODE: &str = "SUBSTRATE_SHIM_MODE";
 
+/// Whether the prompt says that it is Substrate's.
+pub const SUBSTRATE_PROMPT_SIGN: &str = "SUBSTRATE_PROMPT_SIGN";
 /// The keys of the line editor.
 pub const SUBSTRATE_EDIT_MODE: &str = "SUBSTRATE_EDIT_MODE";
 
@@ -79,6 +81,11 @@ pub const VARIABLES: &[Variable] = &[
         name: SUBSTRATE_SHIM_MODE,
         default: "what the kernel can do",
         meaning: "`exec` or `spawn`: a shim becomes its tool, or starts it and waits.",
+    },
+    Variable {
+        name: SUBSTRATE_PROMPT_SIGN,
+        default: "unset",
+        meaning: "`off`: your own prompt is shown as it is, without the policy in brackets. The shell's own variable counts, so it can be set in its start-up files.",
     },
     Variable {
         name: SUBSTRATE_EDIT_MODE,

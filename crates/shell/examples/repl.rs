@@ -105,6 +105,7 @@ impl Gate for Example {
             cpu: None,
             status,
             duration: started.elapsed(),
+            cpu: None,
             cwd: submission.cwd.to_path_buf(),
             ended: false,
         }

@@ -39,6 +39,33 @@ pub fn memory(process: i32, address: u64) -> Memory {
     Memory::Other
 }
 
+/// What runs in a shell's own process group beside it: the children of its subshells, and no jobs.
+pub fn companions(shell: i32) -> Vec<i32> {
+    let group = |process: i32| {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        let (_, rest) = stat.rsplit_once(')')?;
+        rest.split_whitespace().nth(2)?.parse::<i32>().ok()
+    };
+    let Some(own) = group(shell) else {
+        return Vec::new();
+    };
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let all = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    all.filter(|process| *process != shell && group(*process) == Some(own))
+        .collect()
+}
+
+/// Whether a process has opened a terminal.
+pub fn has_a_terminal(process: i32) -> bool {
+    let open = fs::read_dir(format!("/proc/{process}/fd"));
+    let mut links = open
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| fs::read_link(entry.path()).ok());
+    links.any(|link| link.starts_with("/dev/pts") || link.starts_with("/dev/tty"))
+}
+
 /// A system call that a process is blocked in.
 pub struct Call {
     number: u64,

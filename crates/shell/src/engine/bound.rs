@@ -21,6 +21,8 @@ pub enum Then {
     Replace,
     /// The same, and it is submitted.
     Submit,
+    /// What it prints is the answer of a completion.
+    Complete,
 }
 
 /// Reads what `bind -X` and `bind -s` print.

@@ -111,6 +111,31 @@ pub enum Ran {
     Ended(Ending),
 }
 
+/// The modes of our terminal, which a shell that is interrupted sets as it likes them; they come back at the end.
+struct KeptModes(Option<(std::fs::File, terminal::Modes)>);
+
+impl KeptModes {
+    fn of_the_terminal() -> Self {
+        let terminal = std::fs::File::open("/dev/tty");
+        Self(terminal.ok().and_then(|terminal| {
+            let modes = terminal::Modes::of(&terminal).ok()?;
+            Some((terminal, modes))
+        }))
+    }
+}
+
+impl Drop for KeptModes {
+    fn drop(&mut self) {
+        if let Some((terminal, modes)) = &self.0 {
+            let _ = modes.apply(terminal);
+        }
+    }
+}
+
+/// What was asked of the engine has started something that wants the terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnsTerminal;
+
 /// A running engine.
 pub struct Engine {
     dialect: Dialect,
@@ -498,6 +523,48 @@ impl Engine {
 
     /// Asks the engine something while no line runs; `None` if it could not answer in time.
     pub fn ask(&mut self, words: &[&[u8]], patience: Duration) -> Option<Vec<u8>> {
+        self.ask_watching(words, patience, false).unwrap_or(None)
+    }
+
+    /// The same for what may start programs of the user's; one that opens a terminal, which is not theirs now,
+    /// is ended at once.
+    pub fn ask_unless(
+        &mut self,
+        words: &[&[u8]],
+        patience: Duration,
+    ) -> Result<Option<Vec<u8>>, OwnsTerminal> {
+        self.ask_watching(words, patience, true)
+    }
+
+    fn ask_watching(
+        &mut self,
+        words: &[&[u8]],
+        patience: Duration,
+        watches: bool,
+    ) -> Result<Option<Vec<u8>>, OwnsTerminal> {
+        let mut wanted = false;
+        let answer = self.question(words, patience, watches, &mut wanted);
+        match wanted {
+            true => Err(OwnsTerminal),
+            false => Ok(answer),
+        }
+    }
+
+    /// Ends what a question has started and what keeps it from being answered.
+    fn end_question(&self) {
+        for process in blocked::companions(self.launched.process) {
+            let _ = process_group::send(process, signal::CONT);
+            let _ = process_group::send(process, signal::KILL);
+        }
+    }
+
+    fn question(
+        &mut self,
+        words: &[&[u8]],
+        patience: Duration,
+        watches: bool,
+        wanted: &mut bool,
+    ) -> Option<Vec<u8>> {
         if self.dialect != Dialect::Bash {
             return None;
         }
@@ -509,23 +576,31 @@ impl Engine {
         process_group::write_all(&self.control, &control).ok()?;
         let deadline = Instant::now() + patience;
         let mut interrupted = false;
+        let mut kept = None;
+        let mut rounds = 0;
         loop {
             if let Some(answer) = script::take_answer(&mut self.received, mark) {
                 return (!interrupted).then_some(answer);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                if interrupted {
+                rounds += 1;
+                if rounds > ROUNDS {
                     return None;
+                }
+                if interrupted {
+                    // A program that is stopped, or that does not heed an interrupt.
+                    self.end_question();
                 }
                 // The engine is busy with the question, not reading, so this ends the question.
                 interrupted = true;
+                kept.get_or_insert_with(KeptModes::of_the_terminal);
                 let _ = process_group::send(self.launched.process, signal::INT);
             }
-            let wait = if interrupted {
-                Duration::from_secs(1)
-            } else {
-                left
+            let wait = match (interrupted, watches) {
+                (true, _) => CHECK * 5,
+                (false, true) => left.min(CHECK),
+                (false, false) => left,
             };
             let ready = process_group::readable(
                 &[self.control.as_fd(), self.launched.ended.as_fd()],
@@ -538,6 +613,15 @@ impl Engine {
                 }
             } else if ready.get(1) == Some(&true) {
                 return None;
+            } else if *wanted {
+                // What comes after the program that was ended.
+                self.end_question();
+            } else if watches {
+                let companions = blocked::companions(self.launched.process);
+                if companions.into_iter().any(blocked::has_a_terminal) {
+                    *wanted = true;
+                    self.end_question();
+                }
             }
         }
     }
@@ -1106,6 +1190,9 @@ const COMMANDS: u64 = 1024;
 
 /// The builtin by which a person stops the whole shell.
 const SUSPEND: &[u8] = b"suspend";
+
+/// How often a question that is not answered is ended in harder ways.
+const ROUNDS: u32 = 3;
 
 /// How often an engine that says nothing is looked at.
 const CHECK: Duration = Duration::from_millis(100);

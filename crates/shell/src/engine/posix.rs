@@ -9,7 +9,7 @@ pub const TERMINAL: i32 = 9;
 pub const SETUP: &str = "__substrate_t() { return \"$1\"; }; PS1= PS2= __substrate_s=0\n";
 
 /// Asks for a report.
-pub const REPORT: &str = "printf '\\0R\\0%s\\0002\\0\\0\\0\\0\\0\\0\\0\\0%s\\0%s\\0\\0' \"${__substrate_s:=$?}\" \"$PATH\" \"${HOME+=}${HOME-}\" >&0\n";
+pub const REPORT: &str = "printf '\\0R\\0%s\\0002\\0\\0\\0\\0\\0\\0\\0\\0%s\\0%s\\0\\0> \\0\\0' \"${__substrate_s:=$?}\" \"$PATH\" \"${HOME+=}${HOME-}\" >&0\n";
 
 /// Runs a line after waiting for the terminal.
 ///

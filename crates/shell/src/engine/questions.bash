@@ -48,6 +48,31 @@ __substrate_recall() {
   \builtin fc -ln "$@"
 }
 
+# What words are broken at for completion.
+__substrate_breaks() {
+  \builtin printf %s "${COMP_WORDBREAKS-}"
+}
+
+# A path with the variables in it replaced, and nothing else done to it.
+__substrate_value() {
+  local __substrate_a=$1 __substrate_n
+  while [[ $__substrate_a =~ ^([^$]*)\$(\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))(.*)$ ]]; do
+    __substrate_n=${BASH_REMATCH[3]}${BASH_REMATCH[4]}
+    __substrate_a=${BASH_REMATCH[5]}
+    \builtin printf %s "${BASH_REMATCH[1]}${!__substrate_n}"
+  done
+  \builtin printf %s "$__substrate_a"
+}
+
+# Whether a word that is typed alone is nothing but the name of a directory.
+__substrate_is_directory() {
+  local __substrate_a
+  \builtin eval "__substrate_a=$1"
+  if ! \builtin type -t -- "$__substrate_a" >/dev/null && [[ -d $__substrate_a ]]; then
+    \builtin printf yes
+  fi
+}
+
 __substrate_directory() {
   # Only a tilde prefix is expanded: the front end passes nothing else.
   \builtin eval "\\builtin printf %s $1"
@@ -81,14 +106,23 @@ __substrate_state() {
   \builtin printf 'set -%s\n' "${__substrate_o//[!abefhkpuvxBCEPT]/}"
 }
 
+# The same for a completion that has the terminal; the end of a name is a byte that a variable can hold.
+__substrate_complete_here() {
+  local __substrate_screen=$__substrate_tty __substrate_end='\001'
+  __substrate_complete "$@"
+}
+
 # Programmable completion as readline would run it: word number, cursor, line, then the words.
 __substrate_complete() {
   local __substrate_i=$1 __substrate_spec __substrate_cmd __substrate_opts= __substrate_tries=0
-  local COMP_POINT=$2 COMP_LINE=$3 COMP_TYPE=9 COMP_KEY=9
-  \builtin shift 3
+  local COMP_POINT=$2 COMP_LINE=$3 COMP_TYPE=9 COMP_KEY=9 __substrate_word=$4
+  \builtin shift 4
+  local __substrate_out=${__substrate_screen:-/dev/null}
   local -a COMP_WORDS=("$@") __substrate_words __substrate_gen __substrate_more COMPREPLY=()
   local COMP_CWORD=$__substrate_i
   __substrate_cmd=${COMP_WORDS[0]}
+  # Until readline has begun, names that are looked up keep their quotes.
+  \builtin bind -v >/dev/null 2>&1
   compopt() {
     while (($#)); do
       case $1 in
@@ -115,7 +149,14 @@ __substrate_complete() {
       -F) __substrate_function=${__substrate_words[++__substrate_n]} ;;
       -C) __substrate_command=${__substrate_words[++__substrate_n]} ;;
       -o) __substrate_opts+=" ${__substrate_words[++__substrate_n]}" ;;
+      -f | -d)
+        __substrate_gen+=("${__substrate_words[__substrate_n]}")
+        __substrate_opts+=" filenames"
+        ;;
       -A | -G | -W | -P | -S | -X)
+        case ${__substrate_words[__substrate_n]}${__substrate_words[__substrate_n + 1]} in
+        -Afile | -Adirectory) __substrate_opts+=" filenames" ;;
+        esac
         __substrate_gen+=("${__substrate_words[__substrate_n]}" "${__substrate_words[__substrate_n + 1]}")
         __substrate_n=$((__substrate_n + 1))
         ;;
@@ -126,22 +167,22 @@ __substrate_complete() {
     done
     if [[ -n $__substrate_function ]]; then
       COMPREPLY=()
-      "$__substrate_function" "$__substrate_cmd" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}" >/dev/null
+      "$__substrate_function" "$__substrate_cmd" "$__substrate_word" "${COMP_WORDS[COMP_CWORD - 1]}" >"$__substrate_out"
       if (($? == 124)); then
         \builtin continue
       fi
     elif [[ -n $__substrate_command ]]; then
       \builtin mapfile -t COMPREPLY < <(
         \builtin export COMP_LINE COMP_POINT COMP_TYPE COMP_KEY
-        \builtin eval "$__substrate_command \"\$__substrate_cmd\" \"\${COMP_WORDS[COMP_CWORD]}\" \"\${COMP_WORDS[COMP_CWORD - 1]}\""
+        \builtin eval "$__substrate_command \"\$__substrate_cmd\" \"\$__substrate_word\" \"\${COMP_WORDS[COMP_CWORD - 1]}\""
       )
     fi
     if ((${#__substrate_gen[@]})); then
-      \builtin mapfile -t __substrate_more < <(\builtin compgen "${__substrate_gen[@]}" -- "${COMP_WORDS[COMP_CWORD]}")
+      \builtin mapfile -t __substrate_more < <(\builtin compgen "${__substrate_gen[@]}" -- "$__substrate_word")
       COMPREPLY+=("${__substrate_more[@]}")
     fi
     \builtin break
   done
   \builtin unset -f compopt
-  \builtin printf '%s\0' "spec$__substrate_opts" "${COMPREPLY[@]}"
+  \builtin printf "%s${__substrate_end:-\\0}" "spec$__substrate_opts" "${COMPREPLY[@]}"
 }

@@ -64,6 +64,14 @@ pub struct Report {
     pub home: Option<Vec<u8>>,
     /// Aliases are expanded.
     pub aliases: bool,
+    /// The expanded `PS2`.
+    pub continuation: Vec<u8>,
+    /// The prompt shows that this is Substrate.
+    pub sign: bool,
+    /// `autocd` is on.
+    pub changes_directory: bool,
+    /// `cmdhist` is on, and `lithist` is not.
+    pub joins_lines: bool,
     /// What the engine calls its terminal.
     pub terminal: Vec<u8>,
     /// The traps.
@@ -72,7 +80,7 @@ pub struct Report {
     pub off: Vec<Vec<u8>>,
 }
 
-const REPORT_FIELDS: usize = 12;
+const REPORT_FIELDS: usize = 14;
 
 /// Takes a report out of what has been received, if it is complete.
 pub fn take_report(received: &mut Vec<u8>) -> Option<Report> {
@@ -101,6 +109,10 @@ pub fn take_report(received: &mut Vec<u8>) -> Option<Report> {
         home: field(10).strip_prefix(b"=").map(<[u8]>::to_vec),
         aliases: options.contains(&b'a'),
         terminal: field(11).to_vec(),
+        continuation: field(12).to_vec(),
+        sign: field(13) != b"off",
+        changes_directory: options.contains(&b'c'),
+        joins_lines: options.contains(&b'j'),
         traps: Traps::read(printed),
         off: switched_off(printed),
     };
@@ -252,7 +264,7 @@ pub fn key(bound: &Bound, line: &[u8], cursor: usize) -> Vec<u8> {
             text.extend_from_slice(&bound.command);
             text.extend_from_slice(b"\n}; then :; fi\n");
         }
-        Then::Replace | Then::Submit => {
+        Then::Replace | Then::Submit | Then::Complete => {
             text.extend_from_slice(b"if READLINE_LINE=$(\n");
             text.extend_from_slice(&bound.command);
             text.extend_from_slice(b"\n); then :; fi\nREADLINE_POINT=${#READLINE_LINE}\n");
@@ -344,7 +356,7 @@ mod tests {
     #[test]
     fn a_report_is_read_and_an_incomplete_one_waits() {
         let mut received =
-            b"trap -- 'echo '\\''x'\\''' DEBUG\n\0R\x001\x001\0$ \0vH\0ex\0ignoreboth\0\0vi\0!^#\0/bin\0=/srv/x\0/dev/pts/4\0"
+            b"trap -- 'echo '\\''x'\\''' DEBUG\n\0R\x001\x001\0$ \0vH\0ex\0ignoreboth\0\0vi\0!^#\0/bin\0=/srv/x\0/dev/pts/4\0> \0off\0"
                 .to_vec();
         let whole = received.clone();
         let report = take_report(&mut received).unwrap();
@@ -353,6 +365,7 @@ mod tests {
         assert!(report.vi && report.history_expansion && !report.login);
         assert_eq!(report.home.as_deref(), Some(&b"/srv/x"[..]));
         assert_eq!(report.traps.on_command.as_deref(), Some(&b"echo 'x'"[..]));
+        assert!(!report.sign && report.continuation == b"> ");
         assert!(!report.aliases && report.terminal == b"/dev/pts/4");
         assert!(received.is_empty());
         let mut partial = whole[..whole.len() - 1].to_vec();

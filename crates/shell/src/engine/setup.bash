@@ -156,6 +156,8 @@ __substrate_r() {
     if [[ -o vi ]]; then __substrate_a+=v; fi
     if [[ -o histexpand ]]; then __substrate_a+=H; fi
     if \builtin shopt -q login_shell; then __substrate_a+=l; fi
+    if \builtin shopt -q autocd; then __substrate_a+=c; fi
+    if \builtin shopt -q cmdhist && ! \builtin shopt -q lithist; then __substrate_a+=j; fi
     if [[ $__substrate_al == 1 ]]; then __substrate_a+=a; fi
     __substrate_put_aside
     local __substrate_b=$__substrate_i
@@ -164,10 +166,10 @@ __substrate_r() {
     # The prompt that bash starts with is nobody's choice.
     if [[ $__substrate_b == 1 && $__substrate_p == '\s-\v\$ ' ]]; then __substrate_b=3; fi
     __substrate_f=0
-    \builtin printf '\0R\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0' "$__substrate_s" "$__substrate_b" \
+    \builtin printf '\0R\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0%s\0' "$__substrate_s" "$__substrate_b" \
       "$__substrate_v" "$__substrate_a" "${__substrate_o//[!aeuxv]/}" "${HISTCONTROL-}" "${IGNOREEOF-}" \
       "${FCEDIT:-${VISUAL:-${EDITOR-}}}" "${histchars-!^#}" "${PATH-}" "${HOME+=}${HOME-}" \
-      "$__substrate_tty" >&@CONTROL@ 2>/dev/null
+      "$__substrate_tty" "$__substrate_q2" "${SUBSTRATE_PROMPT_SIGN-}" >&@CONTROL@ 2>/dev/null
   fi
   \builtin return 0
 }
@@ -225,6 +227,10 @@ __substrate_d() {
   __substrate_v=
   if [[ -n ${PS1-} ]]; then
     if __substrate_t; then __substrate_v=${PS1@P}; else __substrate_v=${PS1@P}; fi
+  fi
+  __substrate_q2=
+  if [[ -n ${PS2-} ]]; then
+    __substrate_q2=${PS2@P}
   fi
   \builtin return 0
 }

@@ -9,24 +9,25 @@ use rustyline::completion::Pair;
 
 use super::keys;
 use super::words::{self, Command};
-use crate::engine::Engine;
+use crate::engine::{Bound, Engine, OwnsTerminal, Then, quote};
 use crate::gate::Gate;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(4);
 const MOST: usize = 5000;
 
-/// What can stand in place of the word before the cursor, and where that word starts.
+/// What can stand in place of the word before the cursor, and where that starts. `None` where the shell's own
+/// completion wants the terminal, which it does not have here.
 pub fn complete(
     engine: &mut Engine,
     gate: &mut dyn Gate,
     cwd: &Path,
     line: &str,
     cursor: usize,
-) -> (usize, Vec<Pair>) {
+) -> Result<(usize, Vec<Pair>), WantsTerminal> {
     let text = line.get(..cursor).unwrap_or(line);
     let command = words::command_at_end(text);
     let Some(word) = command.words.last() else {
-        return (cursor, Vec::new());
+        return Ok((cursor, Vec::new()));
     };
     let known: Vec<OsString> = command
         .words
@@ -36,116 +37,450 @@ pub fn complete(
     if command.words.len() > 1 && !command.redirection {
         let offered = gate.complete(&known);
         if !offered.is_empty() {
-            return (word.start, plain_pairs(&offered, word.open_quote));
+            return Ok((word.start, plain_pairs(&offered, word.open_quote)));
         }
     }
-    if let Some(found) = special(engine, word) {
-        return found;
-    }
-    if command.words.len() == 1 && !command.redirection && !word.plain.contains('/') {
-        let names = engine
-            .ask(&[b"compgen", b"-c", b"--", word.plain.as_bytes()], PATIENCE)
-            .map(|answer| lines(&answer))
-            .unwrap_or_default();
-        if !names.is_empty() {
-            return (word.start, plain_pairs(&names, word.open_quote));
+    let breaks = breaks(engine);
+    let asked = Asked {
+        target: words::target(text, &breaks),
+        breaks,
+        cwd,
+        at_end: cursor == line.len(),
+    };
+    let in_command =
+        command.words.len() == 1 && !command.redirection && asked.target.start <= command.start + 1;
+    let mut offer = Offer::default();
+    if command.words.len() > 1 && !command.redirection {
+        match programmable(engine, &asked, &command, line, cursor)? {
+            Some(found) => offer = found,
+            None => offer.wants = Wants::ANYTHING,
         }
-    } else if !command.redirection
-        && command.words.len() > 1
-        && let Some(found) = programmable(engine, &command, cwd, line, cursor)
-    {
-        return found;
+    } else {
+        offer.wants = Wants::ANYTHING;
     }
-    let executables = command.words.len() == 1 && !command.redirection;
-    (word.start, files(engine, cwd, word, executables, false))
+    if offer.names.is_empty() && offer.wants.bash {
+        offer.take(asked.by_bash(engine, in_command));
+    }
+    if offer.names.is_empty() && offer.wants.files {
+        let only = match (in_command, asked.target.plain.contains('/')) {
+            (false, _) => Only::Anything,
+            (true, true) => Only::Programs,
+            (true, false) => Only::Directories,
+        };
+        offer.take(asked.files(engine, only));
+    } else if offer.wants.more_directories || offer.names.is_empty() && offer.wants.directories {
+        offer.take(asked.files(engine, Only::Directories));
+    }
+    Ok((asked.target.start, asked.pairs(engine, offer)))
 }
 
-/// Variables, users and hosts, recognised by how the word starts.
-fn special(engine: &mut Engine, word: &words::Word) -> Option<(usize, Vec<Pair>)> {
-    if word.open_quote == Some('\'') {
-        return None;
+/// A completion function wants keys and a screen of its own, as fzf does.
+#[derive(Debug)]
+pub struct WantsTerminal(pub Question);
+
+/// What the shell's own completion is asked: the arguments of `__substrate_complete`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The arguments.
+    pub words: Vec<Vec<u8>>,
+    /// Where in the line what it answers goes.
+    pub start: usize,
+}
+
+impl Question {
+    /// As something that is bound to a key.
+    pub fn as_bound(&self) -> Bound {
+        let mut command = b"__substrate_complete_here".to_vec();
+        for word in &self.words {
+            command.push(b' ');
+            command.extend_from_slice(&quote::ansi_c(word));
+        }
+        Bound {
+            keys: b"\t".to_vec(),
+            command,
+            then: Then::Complete,
+        }
     }
-    let raw = word.raw.as_str();
-    if let Some(at) = raw.rfind('$') {
-        let name = raw.get(at + 1..)?;
-        let (brace, name) = match name.strip_prefix('{') {
-            Some(name) => ("{", name),
-            None => ("", name),
-        };
-        if name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-            let names = lines(&engine.ask(&[b"compgen", b"-v", b"--", name.as_bytes()], PATIENCE)?);
-            let head = raw.get(..=at)?;
-            let close = if brace.is_empty() { "" } else { "}" };
-            let pairs = names
-                .iter()
-                .filter_map(|name| name.to_str())
+}
+
+/// What kinds of names are looked for where the shell's own completion has none.
+#[derive(Clone, Copy, Default)]
+struct Wants {
+    bash: bool,
+    files: bool,
+    directories: bool,
+    more_directories: bool,
+}
+
+impl Wants {
+    const ANYTHING: Self = Self {
+        bash: true,
+        files: true,
+        directories: false,
+        more_directories: false,
+    };
+}
+
+/// Which files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Only {
+    Anything,
+    Programs,
+    Directories,
+}
+
+/// Names, and how they are put into the line.
+#[derive(Clone, Default)]
+struct Offer {
+    names: Vec<String>,
+    /// They are files: quoted, and directories get a slash.
+    files: bool,
+    no_quotes: bool,
+    no_space: bool,
+    wants: Wants,
+}
+
+impl Offer {
+    fn of(names: Vec<String>) -> Self {
+        Self {
+            names,
+            ..Self::default()
+        }
+    }
+
+    fn files(names: Vec<String>) -> Self {
+        Self {
+            names,
+            files: true,
+            ..Self::default()
+        }
+    }
+
+    fn take(&mut self, more: Self) {
+        self.files |= more.files;
+        self.no_space |= more.no_space;
+        self.names.extend(more.names);
+    }
+}
+
+/// What is asked for.
+struct Asked<'a> {
+    target: words::Target,
+    breaks: String,
+    cwd: &'a Path,
+    /// The cursor is at the end of the line.
+    at_end: bool,
+}
+
+/// What the user's shell breaks words at.
+fn breaks(engine: &mut Engine) -> String {
+    let answer = engine.ask(&[b"__substrate_breaks"], PATIENCE);
+    let answer = answer.map(|answer| keys::to_text(&answer));
+    answer
+        .filter(|breaks| !breaks.is_empty())
+        .unwrap_or_else(|| words::BREAKS.to_owned())
+}
+
+impl Asked<'_> {
+    /// Variables, users, hosts, commands and patterns, as bash completes by itself.
+    fn by_bash(&self, engine: &mut Engine, in_command: bool) -> Offer {
+        let target = &self.target;
+        let raw = target.raw.as_str();
+        let mut ask = |words: &[&[u8]]| {
+            let answer = engine.ask(words, PATIENCE).unwrap_or_default();
+            let names = lines(&answer).into_iter();
+            let names = names.map(|name| keys::to_text(name.as_bytes()));
+            names
                 .filter(|name| !name.starts_with("__substrate_"))
-                .map(|name| Pair {
-                    display: name.to_owned(),
-                    replacement: format!("{head}{brace}{name}{close}"),
-                })
-                .collect();
-            return Some((word.start, pairs));
+                .collect::<Vec<String>>()
+        };
+        if target.quote != Some('\'')
+            && let Some(name) = raw.strip_prefix('$')
+        {
+            let (open, name, close) = match name.strip_prefix('{') {
+                Some(name) => ("${", name, "}"),
+                None => ("$", name, ""),
+            };
+            if !name.starts_with('(') {
+                let names = ask(&[b"compgen", b"-v", b"--", name.as_bytes()]);
+                let names: Vec<String> = names
+                    .iter()
+                    .map(|name| format!("{open}{name}{close}"))
+                    .collect();
+                if !names.is_empty() {
+                    return Offer::of(names);
+                }
+            }
+        }
+        if target.quote.is_none()
+            && let Some(name) = raw.strip_prefix('~')
+            && !name.contains('/')
+        {
+            let names = ask(&[b"compgen", b"-u", b"--", name.as_bytes()]);
+            if !names.is_empty() {
+                return Offer::files(names.iter().map(|name| format!("~{name}")).collect());
+            }
+        }
+        if let Some(name) = raw.strip_prefix('@') {
+            let names = ask(&[b"compgen", b"-A", b"hostname", b"--", name.as_bytes()]);
+            if !names.is_empty() {
+                return Offer::of(names.iter().map(|name| format!("@{name}")).collect());
+            }
+        }
+        let plain = keys::to_bytes(&target.plain);
+        if in_command && !target.plain.contains('/') {
+            let names = ask(&[b"compgen", b"-c", b"--", &plain]);
+            if !names.is_empty() {
+                return Offer::of(names);
+            }
+        }
+        if target.quote.is_none() && raw.contains(['*', '?', '[']) {
+            let names = ask(&[b"compgen", b"-G", raw.as_bytes()]);
+            // Several of them would have to take the place of one.
+            if names.len() == 1 {
+                return Offer::files(names);
+            }
+        }
+        Offer::default()
+    }
+
+    /// Files that start like the text.
+    fn files(&self, engine: &mut Engine, only: Only) -> Offer {
+        let plain = &self.target.plain;
+        let (head, base) = match plain.rfind('/') {
+            Some(at) => plain.split_at(at + 1),
+            None => ("", plain.as_str()),
+        };
+        let directory = match head {
+            "" => self.cwd.to_path_buf(),
+            head => self.resolve(engine, head),
+        };
+        let base = keys::to_bytes(base);
+        let Ok(entries) = std::fs::read_dir(directory) else {
+            return Offer::default();
+        };
+        let wanted = entries.flatten().filter(|entry| {
+            let name = entry.file_name();
+            let name = name.as_bytes();
+            name.starts_with(&base) && (!name.starts_with(b".") || base.starts_with(b"."))
+        });
+        let fits = |path: &Path| {
+            let data = std::fs::metadata(path);
+            let is_directory = data.as_ref().is_ok_and(std::fs::Metadata::is_dir);
+            match only {
+                Only::Anything => true,
+                Only::Directories => is_directory,
+                Only::Programs => is_directory || is_executable(path),
+            }
+        };
+        let mut names = Vec::new();
+        for entry in wanted.take(MOST * 4) {
+            if fits(&entry.path()) {
+                let name = keys::to_text(entry.file_name().as_bytes());
+                names.push(format!("{head}{name}"));
+            }
+            if names.len() >= MOST {
+                break;
+            }
+        }
+        Offer::files(names)
+    }
+
+    /// Where a name leads that may begin with a tilde or have variables in it, as those of the line do.
+    fn resolve(&self, engine: &mut Engine, name: &str) -> PathBuf {
+        let mut path = Vec::new();
+        let mut rest = name;
+        let unquoted = self.target.quote.is_none();
+        if name.starts_with('~') && self.target.raw.starts_with('~') && unquoted {
+            let end = name.find('/').unwrap_or(name.len());
+            let (user, below) = name.split_at(end);
+            let safe = user
+                .chars()
+                .skip(1)
+                .all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
+            if safe
+                && let Some(home) =
+                    engine.ask(&[b"__substrate_directory", user.as_bytes()], PATIENCE)
+            {
+                path.extend_from_slice(&home);
+                rest = below;
+            }
+        }
+        if self.expands() && rest.contains('$') {
+            let answer = engine.ask(&[b"__substrate_value", rest.as_bytes()], PATIENCE);
+            path.extend(answer.unwrap_or_default());
+        } else {
+            path.extend_from_slice(&keys::to_bytes(rest));
+        }
+        self.cwd.join(OsString::from_vec(path))
+    }
+
+    /// Whether variables in the text mean something.
+    fn expands(&self) -> bool {
+        let mut escaped = false;
+        let mut means = false;
+        for character in self.target.raw.chars() {
+            means |= character == '$' && !escaped;
+            escaped = character == '\\' && !escaped;
+        }
+        self.target.quote != Some('\'') && means
+    }
+
+    /// How much at the beginning of a name is no name but means one.
+    fn kept(&self, name: &str) -> usize {
+        let end = name.rfind('/').unwrap_or(name.len());
+        let head = name.get(..end).unwrap_or_default();
+        match (&self.target.raw, self.expands()) {
+            (raw, true) if raw.starts_with('$') || head.contains('$') => end,
+            (raw, _) if name.starts_with('~') && raw.starts_with('~') => {
+                name.find('/').unwrap_or(name.len())
+            }
+            _ => 0,
         }
     }
-    if let Some(name) = raw.strip_prefix('~')
-        && !name.contains('/')
-    {
-        let users = lines(&engine.ask(&[b"compgen", b"-u", b"--", name.as_bytes()], PATIENCE)?);
-        let pairs = users
-            .iter()
-            .filter_map(|user| user.to_str())
-            .map(|user| Pair {
-                display: format!("~{user}"),
-                replacement: format!("~{user}/"),
+
+    /// The names as they are put into the line: one as a whole, of several what they have in common.
+    fn pairs(&self, engine: &mut Engine, mut offer: Offer) -> Vec<Pair> {
+        offer.names.sort();
+        offer.names.dedup();
+        let quote = self.target.quote;
+        let quoted = |name: &str| match offer.files && !offer.no_quotes {
+            true => words::quote_match(name, self.kept(name), quote, &self.breaks),
+            false => name.to_owned(),
+        };
+        if let [name] = offer.names.as_slice() {
+            let is_directory = offer.files && self.resolve(engine, name).is_dir();
+            let mut replacement = quoted(name);
+            // What needs its quotes gets them closed, a directory too.
+            let needed = replacement != *name || words::needs_quotes(name, self.kept(name));
+            if is_directory {
+                let bare = replacement.trim_end_matches('/').len();
+                if offer.files && needed && quote.is_some() {
+                    replacement.truncate(bare);
+                    replacement.extend(quote);
+                }
+                if !replacement.ends_with('/') {
+                    replacement.push('/');
+                }
+            } else if self.at_end {
+                replacement.extend(quote);
+                if !offer.no_space {
+                    replacement.push(' ');
+                }
+            }
+            return vec![Pair {
+                display: name.clone(),
+                replacement,
+            }];
+        }
+        let common = quoted(&common_start(&offer.names));
+        let shown = |name: &String, engine: &mut Engine| {
+            if !offer.files {
+                return name.clone();
+            }
+            let slash = match self.resolve(engine, name).is_dir() && !name.ends_with('/') {
+                true => "/",
+                false => "",
+            };
+            let end = name.trim_end_matches('/');
+            let base = end.rfind('/').map_or(end, |at| &end[at + 1..]);
+            format!("{base}{slash}")
+        };
+        let names = offer.names.iter().take(MOST);
+        names
+            .map(|name| Pair {
+                display: shown(name, engine),
+                replacement: common.clone(),
             })
-            .collect();
-        return Some((word.start, pairs));
+            .collect()
     }
-    if let Some(at) = raw.rfind('@') {
-        let name = raw.get(at + 1..)?;
-        let answer = engine.ask(
-            &[b"compgen", b"-A", b"hostname", b"--", name.as_bytes()],
-            PATIENCE,
-        )?;
-        let hosts = lines(&answer);
-        if !hosts.is_empty() {
-            let head = raw.get(..=at)?;
-            let pairs = hosts
-                .iter()
-                .filter_map(|host| host.to_str())
-                .map(|host| Pair {
-                    display: host.to_owned(),
-                    replacement: format!("{head}{host} "),
-                })
-                .collect();
-            return Some((word.start, pairs));
-        }
+}
+
+/// What all of several names begin with.
+fn common_start(names: &[String]) -> String {
+    let Some((first, rest)) = names.split_first() else {
+        return String::new();
+    };
+    let mut length = first.len();
+    for name in rest {
+        let same = first
+            .char_indices()
+            .zip(name.chars())
+            .find(|((_, a), b)| a != b)
+            .map_or(first.len().min(name.len()), |((at, _), _)| at);
+        length = length.min(same);
     }
-    None
+    first.get(..length).unwrap_or_default().to_owned()
 }
 
 /// The completion that the user's shell has for this command; `None` if it has none.
 fn programmable(
     engine: &mut Engine,
+    asked: &Asked<'_>,
     command: &Command,
-    cwd: &Path,
     line: &str,
     cursor: usize,
-) -> Option<(usize, Vec<Pair>)> {
-    let (list, start) = words::completion_words(command);
-    let number = (list.len().checked_sub(1)?).to_string();
-    let text = line.get(command.start..)?;
-    let point = (cursor - command.start).to_string();
-    let bytes: Vec<Vec<u8>> = list.iter().map(|word| keys::to_bytes(word)).collect();
-    let mut question: Vec<&[u8]> = vec![
-        b"__substrate_complete",
-        number.as_bytes(),
-        point.as_bytes(),
-        text.as_bytes(),
+) -> Result<Option<Offer>, WantsTerminal> {
+    let Some(text) = line.get(command.start..) else {
+        return Ok(None);
+    };
+    let before = line.get(command.start..cursor).unwrap_or(text);
+    let mut list = words::completion_words(before, &asked.breaks);
+    let target = &asked.target;
+    let mut typed = &target.raw;
+    let mut whole = text.to_owned();
+    let mut point = before.len();
+    // While readline completes, file names lose their quotes on the way to who looks them up.
+    if target.quote.is_some() || target.raw.contains(['\\', '\'', '"']) {
+        typed = &target.plain;
+        if let Some(last) = list.last_mut() {
+            // They find the word in the line, too.
+            let at = before.len().saturating_sub(last.len());
+            whole = format!(
+                "{}{typed}{}",
+                before.get(..at).unwrap_or_default(),
+                text.get(before.len()..).unwrap_or_default()
+            );
+            point = at + typed.len();
+            last.clone_from(typed);
+        }
+    }
+    let number = list.len().saturating_sub(1).to_string();
+    let mut question: Vec<Vec<u8>> = vec![
+        number.into_bytes(),
+        point.to_string().into_bytes(),
+        keys::to_bytes(&whole),
+        keys::to_bytes(typed),
     ];
-    question.extend(bytes.iter().map(Vec::as_slice));
-    let answer = engine.ask(&question, PATIENCE)?;
+    question.extend(list.iter().map(|word| keys::to_bytes(word)));
+    let mut call: Vec<&[u8]> = vec![b"__substrate_complete"];
+    call.extend(question.iter().map(Vec::as_slice));
+    let answer = match engine.ask_unless(&call, PATIENCE) {
+        Ok(answer) => answer,
+        Err(OwnsTerminal) => {
+            return Err(WantsTerminal(Question {
+                words: question,
+                start: asked.target.start,
+            }));
+        }
+    };
+    let Some(answer) = answer else {
+        // It was ended; what else there is would look like its answer.
+        return Ok(Some(Offer::default()));
+    };
+    let mut offer = offered(&answer);
+    if let Some(offer) = &mut offer
+        && target.quote.is_some()
+        && (target.raw.starts_with('~') || target.raw.starts_with('$') && !target.raw.contains('/'))
+    {
+        // Within quotes the functions see no variable and no home.
+        offer.names.clear();
+    }
+    Ok(offer)
+}
+
+/// What the shell's completion has answered: its options, then the names.
+fn offered(answer: &[u8]) -> Option<Offer> {
     let mut fields = answer.split(|&byte| byte == 0);
     let options = String::from_utf8_lossy(fields.next()?).into_owned();
     let options: Vec<&str> = options.split(' ').collect();
@@ -153,54 +488,51 @@ fn programmable(
         return None;
     }
     let has = |name: &str| options.contains(&name);
-    let word = command.words.last()?;
-    let mut pairs: Vec<Pair> = Vec::new();
-    for candidate in fields.filter(|candidate| !candidate.is_empty()).take(MOST) {
-        let name = keys::to_text(candidate);
-        let is_name = has("filenames") || word.open_quote.is_some();
-        let is_directory = has("filenames") && resolve(engine, cwd, &name).is_dir();
-        let mut replacement = if is_name && !has("noquote") {
-            let quoted = words::quote_name(name.trim_end_matches('/'), word.open_quote);
-            format!(
-                "{}{quoted}",
-                word.open_quote.map(String::from).unwrap_or_default()
-            )
-        } else {
-            name.clone()
-        };
-        if is_directory {
-            replacement.push('/');
-        } else if !has("nospace") && !replacement.ends_with([' ', '=', '/']) {
-            replacement.extend(word.open_quote);
-            replacement.push(' ');
-        }
-        pairs.push(Pair {
-            display: name,
-            replacement,
-        });
+    let names = fields.filter(|candidate| !candidate.is_empty()).take(MOST);
+    Some(Offer {
+        names: names.map(keys::to_text).collect(),
+        files: has("filenames"),
+        no_quotes: has("noquote"),
+        no_space: has("nospace"),
+        wants: Wants {
+            bash: has("bashdefault"),
+            files: has("default"),
+            directories: has("dirnames"),
+            more_directories: has("plusdirs"),
+        },
+    })
+}
+
+/// The line with what a completion that had the terminal has answered, and the cursor in it.
+pub fn with_answer(
+    answer: &[u8],
+    question: &Question,
+    line: &str,
+    cursor: usize,
+) -> Option<(String, usize)> {
+    let answer: Vec<u8> = answer
+        .iter()
+        .map(|byte| if *byte == 1 { 0 } else { *byte })
+        .collect();
+    let offer = offered(&answer)?;
+    let head = line.get(..question.start)?;
+    let tail = line.get(cursor..)?;
+    let [name] = offer.names.as_slice() else {
+        return None;
+    };
+    let typed = line.get(question.start..cursor)?;
+    if name == typed {
+        return None;
     }
-    if pairs.is_empty() || has("plusdirs") {
-        let wants_files = has("default") || has("bashdefault");
-        if wants_files || has("dirnames") || has("plusdirs") {
-            let word = words::Word {
-                start,
-                raw: list.last()?.clone(),
-                plain: word
-                    .plain
-                    .get(
-                        word.plain.len()
-                            - word.plain.len().min(word.raw.len() - (start - word.start))..,
-                    )?
-                    .to_owned(),
-                open_quote: word.open_quote,
-            };
-            pairs.extend(files(engine, cwd, &word, false, !wants_files));
-        }
+    let mut word = match offer.files && !offer.no_quotes {
+        true => words::quote_match(name, 0, None, words::BREAKS),
+        false => name.clone(),
+    };
+    if !offer.no_space && tail.is_empty() {
+        word.push(' ');
     }
-    pairs.sort_by(|a, b| a.display.cmp(&b.display));
-    pairs.dedup_by(|a, b| a.replacement == b.replacement);
-    // A lone separator is not part of what is replaced.
-    Some((start, pairs))
+    let at = head.len() + word.len();
+    Some((format!("{head}{word}{tail}"), at))
 }
 
 fn plain_pairs(names: &[OsString], open_quote: Option<char>) -> Vec<Pair> {
@@ -228,87 +560,6 @@ fn lines(answer: &[u8]) -> Vec<OsString> {
         .take(MOST)
         .map(|line| OsString::from_vec(line.to_vec()))
         .collect()
-}
-
-/// Where a name that may start with a tilde leads.
-fn resolve(engine: &mut Engine, cwd: &Path, name: &str) -> PathBuf {
-    let bytes = keys::to_bytes(name);
-    if name.starts_with('~') {
-        let end = name.find('/').unwrap_or(name.len());
-        let (user, rest) = name.split_at(end);
-        let safe = user
-            .chars()
-            .skip(1)
-            .all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
-        if safe
-            && let Some(home) = engine.ask(&[b"__substrate_directory", user.as_bytes()], PATIENCE)
-        {
-            let mut path = home;
-            path.extend_from_slice(&keys::to_bytes(rest));
-            return PathBuf::from(OsString::from_vec(path));
-        }
-    }
-    cwd.join(OsString::from_vec(bytes))
-}
-
-/// Files that start like the word.
-fn files(
-    engine: &mut Engine,
-    cwd: &Path,
-    word: &words::Word,
-    executables: bool,
-    directories: bool,
-) -> Vec<Pair> {
-    let (head, base) = match word.plain.rfind('/') {
-        Some(at) => word.plain.split_at(at + 1),
-        None => ("", word.plain.as_str()),
-    };
-    let directory = if head.is_empty() {
-        cwd.to_path_buf()
-    } else {
-        resolve(engine, cwd, head)
-    };
-    let base = keys::to_bytes(base);
-    let Ok(entries) = std::fs::read_dir(directory) else {
-        return Vec::new();
-    };
-    // A tilde at the front must stay one, so what was typed is kept as it is up to the last slash.
-    let typed_head = match word.raw.rfind('/') {
-        Some(at) => word.raw.get(..=at).unwrap_or_default().to_owned(),
-        None => word.open_quote.map(String::from).unwrap_or_default(),
-    };
-    let mut pairs = Vec::new();
-    for entry in entries.flatten().take(MOST * 4) {
-        let name = entry.file_name();
-        let bytes = name.as_bytes();
-        if !bytes.starts_with(&base) || (bytes.starts_with(b".") && !base.starts_with(b".")) {
-            continue;
-        }
-        let is_directory = std::fs::metadata(entry.path()).is_ok_and(|data| data.is_dir());
-        if (directories && !is_directory)
-            || (executables && !is_directory && !is_executable(&entry.path()))
-        {
-            continue;
-        }
-        let text = keys::to_text(bytes);
-        let mut replacement = format!("{typed_head}{}", words::quote_name(&text, word.open_quote));
-        if is_directory {
-            replacement.push('/');
-        } else {
-            replacement.extend(word.open_quote);
-            replacement.push(' ');
-        }
-        let slash = if is_directory { "/" } else { "" };
-        pairs.push(Pair {
-            display: format!("{text}{slash}"),
-            replacement,
-        });
-        if pairs.len() >= MOST {
-            break;
-        }
-    }
-    pairs.sort_by(|a, b| a.display.cmp(&b.display));
-    pairs
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -22,12 +22,13 @@ use rustyline::{
 
 use substrate_sys::{process_group, terminal};
 
+use super::completion::WantsTerminal;
 use super::highlight::Painter;
 use super::history::SharedHistory;
 use super::keys::{self, Flow};
 use super::prompt::Looks;
-use super::{completion, continuation, words};
-use crate::engine::{Bound, Dialect, Engine};
+use super::{completion, words};
+use crate::engine::{Bound, Engine};
 use crate::gate::{self, Gate, Verdict};
 use crate::notice::Announcer;
 
@@ -90,8 +91,13 @@ pub struct Signals {
 
 impl Signals {
     /// Whether the line was taken from the editor for something else than to be run.
-    fn interrupted(&self) -> bool {
+    pub fn interrupted(&self) -> bool {
         self.wants_editor.load(Ordering::SeqCst) || lock(&self.pressed).is_some()
+    }
+
+    /// The key that was pressed.
+    pub fn pressed(&self) -> std::sync::MutexGuard<'_, Option<Pressed>> {
+        lock(&self.pressed)
     }
 
     /// The key that was pressed, once.
@@ -109,6 +115,8 @@ pub struct Pressed {
     pub line: String,
     /// The cursor, in bytes.
     pub position: usize,
+    /// It is a completion, and this is what is asked.
+    pub question: Option<completion::Question>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -138,6 +146,9 @@ impl ConditionalEventHandler for BoundKeys {
             Modifiers::ALT => vec![0x1b, key],
             _ => return None,
         };
+        if sent == [keys::HAND_OVER] && lock(&self.0).is_some() {
+            return Some(Cmd::AcceptLine);
+        }
         let engine = ENGINE.with_borrow(Weak::upgrade)?;
         let mut engine = engine.try_borrow_mut().ok()?;
         let bound = engine.bound().iter().find(|bound| bound.keys == sent)?;
@@ -145,6 +156,7 @@ impl ConditionalEventHandler for BoundKeys {
             bound: bound.clone(),
             line: at.line().to_owned(),
             position: at.pos(),
+            question: None,
         });
         Some(Cmd::AcceptLine)
     }
@@ -275,13 +287,18 @@ impl Completer for Assistant<'_, '_> {
             return Ok((cursor, Vec::new()));
         };
         let cwd = self.shared.cwd.borrow().clone();
-        Ok(completion::complete(
-            &mut engine,
-            &mut **gate,
-            &cwd,
-            line,
-            cursor,
-        ))
+        let found = completion::complete(&mut engine, &mut **gate, &cwd, line, cursor);
+        Ok(found.unwrap_or_else(|WantsTerminal(question)| {
+            // It is run anew where the line was, with the terminal, as what is bound to a key is.
+            *lock(&self.signals.pressed) = Some(Pressed {
+                bound: question.as_bound(),
+                line: line.to_owned(),
+                position: cursor,
+                question: Some(question),
+            });
+            self.flow.hand_over();
+            (cursor, Vec::new())
+        }))
     }
 }
 
@@ -362,22 +379,10 @@ impl Highlighter for Assistant<'_, '_> {
     }
 }
 
+/// A row is handed over whenever it is; whether more are needed is the session's question, which asks for them with
+/// the shell's own prompt.
 impl Validator for Assistant<'_, '_> {
-    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        if self.signals.interrupted() {
-            return Ok(ValidationResult::Valid(None));
-        }
-        let bash = self
-            .shared
-            .engine
-            .try_borrow()
-            .is_ok_and(|engine| engine.dialect() == Dialect::Bash);
-        let text = keys::to_bytes(context.input());
-        if continuation::is_complete(&text, &self.shared.shell.borrow(), bash) {
-            Ok(ValidationResult::Valid(None))
-        } else {
-            self.flow.go_on();
-            Ok(ValidationResult::Incomplete)
-        }
+    fn validate(&self, _: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        Ok(ValidationResult::Valid(None))
     }
 }

@@ -6,7 +6,7 @@
 //! Bytes that are not UTF-8 are passed as characters of a private range and turned back later.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,9 +28,22 @@ pub struct Flow {
     left: AtomicUsize,
     /// One of them was passed to the editor.
     took_left: AtomicBool,
+    /// Where the editor reads its keys from, for one that nobody pressed.
+    sink: Mutex<Option<OwnedFd>>,
 }
 
+/// The key that nobody can press, by which the editor is told to hand the line over.
+pub const HAND_OVER: u8 = 0x1e;
+
 impl Flow {
+    /// Has the editor read the key by which it hands the line over.
+    pub fn hand_over(&self) {
+        let sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sink) = sink.as_ref() {
+            let _ = process_group::write_all(sink, &[HAND_OVER]);
+        }
+    }
+
     /// The editor goes on with the line: more keys, please.
     pub fn go_on(&self) {
         self.set(false);
@@ -79,9 +92,13 @@ impl Keys {
     /// the front end runs reads the person's own.
     pub fn install() -> io::Result<Self> {
         let pty = terminal::open_pty()?;
+        let flow = Flow {
+            sink: Mutex::new(Some(pty.master.try_clone()?)),
+            ..Flow::default()
+        };
         Ok(Self {
             pty,
-            flow: Arc::new(Flow::default()),
+            flow: Arc::new(flow),
             pending: Vec::new(),
             foreign: false,
         })
@@ -241,6 +258,7 @@ impl Feeder<'_> {
                 continue;
             }
             match process_group::read(source, &mut byte) {
+                Ok(1) if byte[0] == 0x1b && self.takes_report() => {}
                 Ok(1) => {
                     self.flow.read_one();
                     self.pass(byte[0]);
@@ -260,6 +278,35 @@ impl Feeder<'_> {
                 }
             }
         }
+    }
+
+    /// Takes in the rest of a terminal's report that it is well, which completions ask for to have the line
+    /// drawn anew; what else begins like it is passed on.
+    fn takes_report(&mut self) -> bool {
+        let source = self.console.terminal();
+        let mut taken = Vec::new();
+        let mut byte = [0_u8; 1];
+        for expected in b"[0n" {
+            let waits = process_group::readable(&[source], Some(Duration::ZERO));
+            if !waits.is_ok_and(|waits| waits.contains(&true)) {
+                break;
+            }
+            let Ok(1) = process_group::read(source, &mut byte) else {
+                break;
+            };
+            taken.push(byte[0]);
+            if byte[0] != *expected {
+                break;
+            }
+        }
+        if taken == b"[0n" {
+            return true;
+        }
+        for byte in [0x1b].into_iter().chain(taken) {
+            self.flow.read_one();
+            self.pass(byte);
+        }
+        true
     }
 
     /// Shows what a job in the background printed on the engine's own terminal.

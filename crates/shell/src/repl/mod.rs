@@ -5,6 +5,7 @@ mod continuation;
 mod editor;
 mod highlight;
 mod history;
+mod joined;
 mod keys;
 mod plain;
 mod prompt;
@@ -486,6 +487,15 @@ impl Session<'_, '_> {
             return Next::Line(line);
         }
         let (line, cursor) = match pressed.bound.then {
+            Then::Complete => {
+                let question = pressed.question.as_ref();
+                let changed = question.and_then(|question| {
+                    completion::with_answer(&line, question, &pressed.line, pressed.position)
+                });
+                let (line, at) = changed.unwrap_or((pressed.line.clone(), pressed.position));
+                let cursor = line.get(..at).unwrap_or_default().chars().count();
+                (line, cursor)
+            }
             // Nothing was chosen.
             Then::Replace | Then::Submit if line.is_empty() => {
                 (pressed.line.clone(), before.chars().count())
@@ -514,12 +524,38 @@ impl Session<'_, '_> {
         if let Some(next) = self.reissue(&text) {
             return next;
         }
+        let text = self.into_directory(&text).unwrap_or(text);
         self.remember(&text);
         if self.is_exit(&text) && self.warns_of_stopped_jobs() {
             self.shared.engine.borrow_mut().set_status(1);
             return Next::Prompt;
         }
         self.judge_and_run(&text)
+    }
+
+    /// The line that changes to a directory whose name is all that was typed, if the shell is to do that
+    /// (`autocd`) and the name is nothing else.
+    fn into_directory(&self, text: &[u8]) -> Option<Vec<u8>> {
+        if !self.shared.engine.borrow().report().changes_directory {
+            return None;
+        }
+        let word = text.trim_ascii();
+        let plain = |byte: &u8| {
+            byte.is_ascii_alphanumeric() || b"/._-+,@%~\\ ".contains(byte) || *byte >= 0x80
+        };
+        let one = !word.is_empty() && words::command_at_end(&keys::to_text(word)).words.len() == 1;
+        if !one || !word.iter().all(plain) {
+            return None;
+        }
+        let mut engine = self.shared.engine.borrow_mut();
+        let question: [&[u8]; 2] = [b"__substrate_is_directory", word];
+        let answer = engine.ask(&question, Duration::from_secs(2))?;
+        if answer != b"yes" {
+            return None;
+        }
+        let line = [b"cd -- ", word].concat();
+        let _ = writeln!(io::stderr(), "{}", shown(&line));
+        Some(line)
     }
 
     /// The path of a line: judged, run where it belongs, reported.
@@ -556,7 +592,7 @@ impl Session<'_, '_> {
                     self.shared.engine.borrow_mut().set_time_limit(limit);
                 }
                 let before = substrate_sys::usage::cpu_of(process);
-                let next = self.run_in_engine(text, self.remembered(text), &exports);
+                let next = self.run_in_engine(text, &self.remembered(text), &exports);
                 let mut outcome = self.outcome(started, matches!(next, Next::End(_)));
                 // What the shell has waited for is counted as its own.
                 let now = substrate_sys::usage::cpu_of(process);
@@ -573,8 +609,9 @@ impl Session<'_, '_> {
                 if !message.is_empty() {
                     let _ = writeln!(io::stderr(), "{}", message.trim_end());
                 }
+                let remembered = self.remembered(text);
                 let mut engine = self.shared.engine.borrow_mut();
-                engine.remember(self.remembered(text));
+                engine.remember(&remembered);
                 engine.set_status(status);
                 drop(engine);
                 let outcome = self.outcome(started, false);
@@ -595,8 +632,9 @@ impl Session<'_, '_> {
                     .borrow_mut()
                     .run_elsewhere(&submission, &borrowed);
                 self.console.take();
+                let remembered = self.remembered(text);
                 let mut engine = self.shared.engine.borrow_mut();
-                engine.remember(self.remembered(text));
+                engine.remember(&remembered);
                 engine.set_status(outcome.status);
                 drop(engine);
                 self.shared.gate.borrow_mut().finished(text, &outcome);
@@ -613,12 +651,15 @@ impl Session<'_, '_> {
         self.run_in_engine(b"", b"", &[])
     }
 
-    /// The line as the engine's own history keeps it: not at all if there is a secret in it.
-    fn remembered<'t>(&self, text: &'t [u8]) -> &'t [u8] {
-        if (self.options.redact)(text) == text {
-            text
-        } else {
-            b""
+    /// The line as the engine's own history keeps it: in one row where that can be, and not at all if there is a
+    /// secret in it.
+    fn remembered(&self, text: &[u8]) -> Vec<u8> {
+        if (self.options.redact)(text) != text {
+            return Vec::new();
+        }
+        match self.shared.engine.borrow().report().joins_lines {
+            true => joined::in_one_row(text),
+            false => text.to_vec(),
         }
     }
 
@@ -817,7 +858,13 @@ impl Session<'_, '_> {
         let report = engine.report();
         match &report.prompt {
             Some(expanded) if !self.options.own_prompt => {
-                prompt::from_shell(expanded, self.shared.looks)
+                let prompt = prompt::from_shell(expanded, self.shared.looks);
+                if !report.sign {
+                    return prompt;
+                }
+                let cwd = self.shared.cwd.borrow();
+                let standing = self.shared.gate.borrow_mut().standing(&cwd);
+                prompt::signed(prompt, &standing, self.shared.looks)
             }
             _ => {
                 let cwd = self.shared.cwd.borrow();
@@ -882,10 +929,48 @@ impl Session<'_, '_> {
                     ended: ended.as_ref().map(AsFd::as_fd),
                     output: output.as_ref().map(AsFd::as_fd),
                 };
-                let (left, right) = self.initial.take().unwrap_or_default();
-                let line = keys.feed(&self.console, watched, &modes, || {
-                    editor.readline_with_initial(&prompt, (&left, &right))
-                });
+                let mut first = self.initial.take().unwrap_or_default();
+                let bash = self.shared.engine.borrow().dialect() == Dialect::Bash;
+                let more = {
+                    let engine = self.shared.engine.borrow();
+                    prompt::from_shell(&engine.report().continuation, self.shared.looks)
+                };
+                let shell = self.shared.shell.borrow().clone();
+                let mut rows_before = String::new();
+                let line = loop {
+                    let (left, right) = std::mem::take(&mut first);
+                    let prompt = if rows_before.is_empty() {
+                        &prompt
+                    } else {
+                        &more
+                    };
+                    let read = keys.feed(&self.console, watched, &modes, || {
+                        editor.readline_with_initial(prompt, (&left, &right))
+                    });
+                    match read {
+                        Some(Ok(row)) if !signals.interrupted() && !keys.flow().is_lost() => {
+                            rows_before.push_str(&row);
+                            let text = keys::to_bytes(&rows_before);
+                            if continuation::is_complete(&text, &shell, bash) {
+                                break Some(Ok(rows_before));
+                            }
+                            // The rest is asked for as bash asks.
+                            rows_before.push('\n');
+                        }
+                        Some(Ok(row)) => {
+                            if let Some(pressed) = signals.pressed().as_mut() {
+                                pressed.position += rows_before.len();
+                                pressed.line.insert_str(0, &rows_before);
+                            }
+                            break Some(Ok(rows_before + &row));
+                        }
+                        // What was begun is told to be unfinished by the shell itself.
+                        Some(Err(ReadlineError::Eof)) if !rows_before.is_empty() => {
+                            break Some(Ok(rows_before));
+                        }
+                        other => break other,
+                    }
+                };
                 self.typed &= !keys.took_left();
                 // Keys for a program with a terminal of its own stay as they are until it gets them.
                 if !self.shared.engine.borrow().has_own_terminal() {

@@ -66,6 +66,26 @@ pub fn from_shell(expanded: &[u8], looks: Looks) -> Prompt {
     }
 }
 
+/// What stands before the last row of a prompt of the user's: that this is Substrate, and by which policy.
+pub fn signed(prompt: Prompt, standing: &Standing, looks: Looks) -> Prompt {
+    if standing.policy.is_empty() {
+        return prompt;
+    }
+    let sign = format!("[{}] ", visible(standing.policy.as_bytes()));
+    let code = if standing.mode == "enforce" {
+        "32"
+    } else {
+        "2"
+    };
+    let (raw, styled) = prompt;
+    let put = |text: &str, sign: &str| {
+        let at = text.rfind('\n').map_or(0, |at| at + 1);
+        let (above, row) = text.split_at(at);
+        format!("{above}{sign}{row}")
+    };
+    (put(&raw, &sign), put(&styled, &looks.paint(code, &sign)))
+}
+
 /// Our own prompt.
 pub fn own(cwd: &Path, standing: &Standing, status: i32, root: bool, looks: Looks) -> Prompt {
     let mut raw = String::new();

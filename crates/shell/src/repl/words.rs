@@ -146,35 +146,169 @@ fn drop_leading_assignments(command: &mut Command) {
     }
 }
 
-/// Words as `COMP_WORDS` has them: also cut at `=` and `:`, which become words themselves.
-///
-/// The answer is the words, and where in the line the last of them starts.
-pub fn completion_words(command: &Command) -> (Vec<String>, usize) {
-    let mut words = Vec::new();
-    let mut last_start = command.start;
-    for word in &command.words {
-        last_start = word.start;
-        if word.raw.starts_with(['\'', '"']) {
-            words.push(word.raw.clone());
-            continue;
-        }
-        let mut piece = String::new();
-        for (at, character) in word.raw.char_indices() {
-            if character == '=' || character == ':' {
-                if !piece.is_empty() {
-                    words.push(std::mem::take(&mut piece));
-                }
-                words.push(character.to_string());
-                last_start = word.start + at + 1;
-            } else {
-                piece.push(character);
+/// What readline breaks words at while nobody has set `COMP_WORDBREAKS`.
+pub const BREAKS: &str = " \t\n\"'@><=;|&(:";
+
+/// The text before the cursor that a completion takes the place of, as readline finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Where it starts in the line; after a quote that is open.
+    pub start: usize,
+    /// As typed.
+    pub raw: String,
+    /// Without quotes.
+    pub plain: String,
+    /// The quote that is open around it.
+    pub quote: Option<char>,
+}
+
+/// Finds it.
+pub fn target(text: &str, breaks: &str) -> Target {
+    let mut quote: Option<(char, usize)> = None;
+    let mut start = 0;
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        let end = at + character.len_utf8();
+        match quote {
+            Some(('\'', _)) if character == '\\' => {}
+            _ if character == '\\' => {
+                characters.next();
             }
-        }
-        if !piece.is_empty() || word.raw.is_empty() {
-            words.push(piece);
+            Some((mark, _)) if character == mark => quote = None,
+            Some(_) => {}
+            None if matches!(character, '"' | '\'') => quote = Some((character, end)),
+            None if breaks.contains(character) => {
+                // A host is told by what stands before it.
+                start = if character == '@' { at } else { end };
+            }
+            None => {}
         }
     }
-    (words, last_start)
+    let (start, quote) = match quote {
+        Some((mark, after)) => (after, Some(mark)),
+        None => (start, None),
+    };
+    let raw = text.get(start..).unwrap_or_default().to_owned();
+    Target {
+        start,
+        plain: without_quotes(&raw, quote),
+        raw,
+        quote,
+    }
+}
+
+/// A text without its quotes, of which one may be open already.
+pub fn without_quotes(text: &str, open: Option<char>) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut quote = open;
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match (quote, character) {
+            (Some('\''), '\'') => quote = None,
+            (Some('\''), _) => plain.push(character),
+            (Some(_), '"') => quote = None,
+            (None, '"' | '\'') => quote = Some(character),
+            (inside, '\\') => {
+                let Some(next) = characters.next() else {
+                    break;
+                };
+                if inside.is_some() && !matches!(next, '"' | '\\' | '$' | '`') {
+                    plain.push('\\');
+                }
+                plain.push(next);
+            }
+            _ => plain.push(character),
+        }
+    }
+    plain
+}
+
+/// Words as `COMP_WORDS` has them: cut at blanks, and at the other breaks, runs of which are words too.
+pub fn completion_words(text: &str, breaks: &str) -> Vec<String> {
+    let breaks: String = breaks
+        .chars()
+        .filter(|c| !matches!(c, '"' | '\'') && !c.is_whitespace())
+        .collect();
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut quote: Option<char> = None;
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match quote {
+            None if character.is_whitespace() => {
+                if !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+                continue;
+            }
+            None if breaks.contains(character) => {
+                if !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+                let mut run = String::from(character);
+                while let Some(next) = characters.next_if(|next| breaks.contains(*next)) {
+                    run.push(next);
+                }
+                words.push(run);
+                continue;
+            }
+            None if matches!(character, '"' | '\'') => quote = Some(character),
+            Some(mark) if character == mark => quote = None,
+            _ => {}
+        }
+        word.push(character);
+        if character == '\\' && quote != Some('\'') {
+            word.extend(characters.next());
+        }
+    }
+    let after_break = text
+        .chars()
+        .next_back()
+        .is_some_and(|last| breaks.contains(last));
+    if !word.is_empty() || !after_break {
+        words.push(word);
+    }
+    words
+}
+
+/// What bash quotes a name for, if it has one of these at all.
+const TRIGGERS: &str = " \t\n\\\"'@<>=;|&()#$`?*[!:{~";
+/// What a backslash is put before.
+const SPECIAL: &str = " \t\n!\"$&'()*,;<>?[\\]^`{|}";
+
+/// Whether bash quotes a name at all.
+pub fn needs_quotes(name: &str, kept: usize) -> bool {
+    let rest = name.get(kept..).unwrap_or(name);
+    rest.contains(|c| TRIGGERS.contains(c))
+}
+
+/// A name as bash's completion puts it into the line. `kept` bytes at its beginning, a `~user` or `$NAME` that
+/// means something, stay as they are.
+pub fn quote_match(name: &str, kept: usize, quote: Option<char>, breaks: &str) -> String {
+    let (head, rest) = name.split_at_checked(kept).unwrap_or(("", name));
+    if !needs_quotes(name, kept) {
+        return name.to_owned();
+    }
+    let mut quoted = head.to_owned();
+    for (at, character) in rest.char_indices() {
+        let first = at == 0 && head.is_empty();
+        match quote {
+            Some('\'') if character == '\'' => quoted.push_str("'\\''"),
+            Some('"') if matches!(character, '"' | '\\' | '$' | '`') => {
+                quoted.push('\\');
+                quoted.push(character);
+            }
+            Some(_) => quoted.push(character),
+            None => {
+                let special = SPECIAL.contains(character) || breaks.contains(character);
+                if special || first && matches!(character, '#' | '~') {
+                    quoted.push('\\');
+                }
+                quoted.push(character);
+            }
+        }
+    }
+    quoted
 }
 
 /// Whether the text looks like the beginning of a longer one: a guess that costs nothing.
@@ -278,16 +412,52 @@ mod tests {
 
     #[test]
     fn words_are_cut_like_readline_does() {
-        let command = command_at_end("dd if=/etc/pa");
-        assert_eq!(
-            completion_words(&command),
-            (
-                vec!["dd".into(), "if".into(), "=".into(), "/etc/pa".into()],
-                6
-            )
-        );
-        let command = command_at_end("git checkout ");
-        assert_eq!(completion_words(&command).0, ["git", "checkout", ""]);
+        let words = |text: &str| completion_words(text, BREAKS);
+        assert_eq!(words("dd if=/etc/pa"), ["dd", "if", "=", "/etc/pa"]);
+        assert_eq!(words("git checkout "), ["git", "checkout", ""]);
+        assert_eq!(words("a b::c 'd e"), ["a", "b", "::", "c", "'d e"]);
+        assert_eq!(words("dd if="), ["dd", "if", "="]);
+        assert_eq!(words("a b\\ c"), ["a", "b\\ c"]);
+    }
+
+    #[test]
+    fn what_is_replaced_starts_where_readline_says() {
+        for (text, start, plain, quote) in [
+            ("ls /et", 3, "/et", None),
+            ("ls \"/home/my d", 4, "/home/my d", Some('"')),
+            ("ls 'a\\", 4, "a\\", Some('\'')),
+            ("ls \"my d\"/x", 3, "my d/x", None),
+            ("ls my\\ d", 3, "my d", None),
+            ("FOO=~/x", 4, "~/x", None),
+            ("ssh me@ho", 6, "@ho", None),
+            ("PATH=/a:/b", 8, "/b", None),
+            ("cat >fi", 5, "fi", None),
+            ("a ", 2, "", None),
+        ] {
+            let found = target(text, BREAKS);
+            assert_eq!(
+                (found.start, found.plain.as_str(), found.quote),
+                (start, plain, quote),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_are_quoted_as_bash_quotes_them() {
+        for (name, kept, quote, quoted) in [
+            ("my docs", 0, None, "my\\ docs"),
+            ("a,b", 0, None, "a,b"),
+            ("a,b c", 0, None, "a\\,b\\ c"),
+            ("a:b@c", 0, None, "a\\:b\\@c"),
+            ("~/my docs", 1, None, "~/my\\ docs"),
+            ("~x", 0, None, "\\~x"),
+            ("$HOME/x y", 5, None, "$HOME/x\\ y"),
+            ("it's", 0, Some('\''), "it'\\''s"),
+            ("a\"b c", 0, Some('"'), "a\\\"b c"),
+        ] {
+            assert_eq!(quote_match(name, kept, quote, BREAKS), quoted, "{name}");
+        }
     }
 
     #[test]
