@@ -455,3 +455,184 @@ fn the_prompt_says_that_it_is_substrates_unless_it_shall_not() {
     person.types("exit\r");
     assert_eq!(person.end().0, 0);
 }
+
+#[test]
+fn refusals_are_data_for_programs_that_ask() {
+    let sandbox = Sandbox::new();
+    let told = |text: &[u8]| -> serde_json::Value { serde_json::from_slice(text).unwrap() };
+    for arguments in [
+        &[
+            "--json-errors",
+            "--policy",
+            "restricted",
+            "-c",
+            "true; sudo id",
+        ][..],
+        &[
+            "--json-errors",
+            "--policy",
+            "restricted",
+            "run",
+            "--",
+            "sudo",
+            "id",
+        ],
+        &[
+            "run",
+            "--json-errors",
+            "--policy",
+            "restricted",
+            "--",
+            "sudo",
+            "id",
+        ],
+    ] {
+        let output = sandbox.run(arguments);
+        assert_eq!(output.status.code(), Some(126));
+        let error = told(&output.stderr);
+        assert_eq!(error["verdict"], "deny", "{error}");
+        assert_eq!(error["rule"], "sudo *", "{error}");
+        assert_eq!(error["list"], "commands.denied", "{error}");
+        assert_eq!(error["file"], "builtin:default.yaml", "{error}");
+        assert!(error["line"].as_u64().unwrap() > 0, "{error}");
+        assert!(!error["reason"].as_str().unwrap().is_empty(), "{error}");
+        assert!(
+            error["hint"].as_str().unwrap().contains("policy explain"),
+            "{error}"
+        );
+    }
+    // On a descriptor of one's own, beside the sentence.
+    let line = format!(
+        "{} --policy restricted -c 'sudo id' 5>errors; {} --policy restricted -c 'sudo id' 5>&-",
+        env!("CARGO_BIN_EXE_substrate"),
+        env!("CARGO_BIN_EXE_substrate")
+    );
+    let mut shell = std::process::Command::new("sh");
+    sandbox.prepare(&mut shell);
+    let output = shell
+        .env("SUBSTRATE_JSON_ERRORS", "5")
+        .args(["-c", &line])
+        .output()
+        .unwrap();
+    let said = out(&output);
+    assert_eq!(said.matches("denied by policy").count(), 2, "{said}");
+    let errors = std::fs::read(sandbox.project().join("errors")).unwrap();
+    assert_eq!(told(&errors)["rule"], "sudo *");
+}
+
+#[test]
+fn a_held_prompt_leaves_no_history_behind_as_a_result() {
+    let sandbox = Sandbox::new();
+    if !has_worlds(
+        &sandbox,
+        "a_held_prompt_leaves_no_history_behind_as_a_result",
+    ) {
+        return;
+    }
+    std::fs::write(sandbox.project().join("rc"), "PS1='ready> '\n").unwrap();
+    let mut command = sandbox.substrate();
+    command
+        .args(["--policy", "restricted", "--rcfile", "rc", "-i"])
+        .env("TERM", "xterm");
+    let mut person = crate::person::Person::start(command);
+    person.sees("ready> ");
+    person.types("echo typed-$((1+1))\r");
+    person.sees("typed-2");
+    person.types("exit\r");
+    let (status, screen) = person.end();
+    assert_eq!(status, 0);
+    assert!(!screen.contains("held back"), "{screen}");
+    let waiting = out(&sandbox.run(["world", "status"]));
+    assert!(!waiting.contains("waiting"), "{waiting}");
+    let home = sandbox.project().join("..");
+    let kept = std::fs::read_to_string(home.join(".bash_history")).unwrap();
+    assert!(kept.contains("echo typed-$((1+1))\n"), "{kept}");
+}
+
+#[test]
+fn what_runs_is_listed_and_can_be_ended() {
+    let sandbox = Sandbox::new();
+    assert_eq!(
+        out(&sandbox.run(["ps"])),
+        "nothing runs under Substrate now\n"
+    );
+    let mut places = vec![&["-c", "sleep 71.5 & trap '' TERM; sleep 71.5; sleep 71.5"][..]];
+    if has_worlds(&sandbox, "what_runs_is_listed_and_can_be_ended") {
+        places.push(&["run", "--isolated", "--", "sleep", "71.5"]);
+    }
+    for arguments in places {
+        let mut child = sandbox
+            .substrate()
+            .args(arguments)
+            .env("SUBSTRATE_AGENT_ID", "bot")
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        let row = loop {
+            let rows = out(&sandbox.run(["ps", "--json"]));
+            let rows: serde_json::Value = serde_json::from_str(&rows).unwrap();
+            if let Some(row) = rows.get(0) {
+                break row.clone();
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20));
+        };
+        assert_eq!(row["agent_id"], "bot");
+        assert!(row["cmd"].as_str().unwrap().contains("sleep 71.5"), "{row}");
+        let shown = out(&sandbox.run(["ps"]));
+        assert!(
+            shown.contains("sleep 71.5") && shown.contains("bot"),
+            "{shown}"
+        );
+        std::thread::sleep(Duration::from_millis(300));
+        let span = row["span_id"].as_str().unwrap();
+        let stopped = sandbox.run(["stop", &span[span.len() - 12..]]);
+        assert!(stopped.status.success(), "{}", out(&stopped));
+        assert!(out(&stopped).starts_with("stopped "), "{}", out(&stopped));
+        assert!(begun.elapsed() < Duration::from_secs(40));
+        child.wait().unwrap();
+        let left = std::process::Command::new("pgrep")
+            .args(["-f", "^sleep 71.5$"])
+            .output();
+        assert!(
+            left.is_ok_and(|left| left.stdout.is_empty()),
+            "nothing is left"
+        );
+        assert_eq!(
+            out(&sandbox.run(["ps"])),
+            "nothing runs under Substrate now\n"
+        );
+    }
+    assert_eq!(sandbox.run(["stop", "nothing"]).status.code(), Some(1));
+    // Inside a session nobody ends what others run.
+    let inner = format!("{} stop --all", env!("CARGO_BIN_EXE_substrate"));
+    let output = sandbox.run(["-c", &inner]);
+    assert!(
+        out(&output).contains("nothing was changed"),
+        "{}",
+        out(&output)
+    );
+}
+
+#[test]
+fn a_command_that_was_killed_does_not_run_for_ever() {
+    let sandbox = Sandbox::new();
+    let mut child = sandbox
+        .substrate()
+        .args(["-c", "sleep 72.5; true"])
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while sandbox.events("command_start").is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+    assert!(out(&sandbox.run(["trace", "list"])).contains(" running "));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let shown = out(&sandbox.run(["trace", "list"]));
+    assert!(
+        shown.contains(" ended ") && !shown.contains(" running "),
+        "{shown}"
+    );
+}

@@ -6,10 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use substrate_broker::Home;
-use substrate_broker::env::SHIM_BYPASS;
+use substrate_broker::env::{SHIM_BYPASS, SUBSTRATE_JSON_ERRORS, json_errors};
 use substrate_runtime::supervise::Ending;
 use substrate_sys::environment;
-use substrate_trace::{Event, Mode, Outcome, ParentSpan, SpanInfo, Writer, denial};
+use substrate_trace::{
+    Event, Mode, Outcome, ParentSpan, SpanInfo, Verdict, Writer, denial, denial_json,
+};
 
 use crate::handover::{Handover, hand_over, substrate};
 use crate::installed::{self, Installed, SUBSTRATE, USER_HOME};
@@ -224,7 +226,17 @@ impl Call {
             self.notices
                 .warning(&format!("this is not recorded: {error}"));
         }
-        self.notices.refused(&text);
+        let number = json_errors(environment::get(&self.env, SUBSTRATE_JSON_ERRORS));
+        let told = number.is_some_and(|number| {
+            let hint = "`substrate policy explain -- LINE` says what a line is about";
+            let reason = reason.as_deref().unwrap_or("Command explicitly denied");
+            let rule = span.rule.as_ref();
+            let line = denial_json(Verdict::Deny, &span.policy_id, rule, reason, hint);
+            substrate_sys::streams::write_to(number, &line).is_ok() && number == 2
+        });
+        if !told {
+            self.notices.refused(&text);
+        }
         Ending::Exit(DENIED)
     }
 

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Sessions in a world whose project is where they start.
 const POLICY: &str = "id: test\nname: Test\nmode: enforce\nfs:\n  read: [\"/**\"]\n  \
-    write: [\"$PROJECT/**\", \"/tmp/**\"]\n";
+    write: [\"$PROJECT/**\", \"~/**\", \"/tmp/**\"]\n";
 
 /// Whether the engine lives in a world.
 pub fn in_world() -> bool {

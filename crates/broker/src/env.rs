@@ -27,6 +27,8 @@ pub const SHIM_BYPASS: &str = "SHIM_BYPASS";
 /// `exec` or `spawn`: how a shim starts its tool.
 pub const SUBSTRATE_SHIM_MODE: &str = "SUBSTRATE_SHIM_MODE";
 
+/// Where refusals are told as JSON.
+pub const SUBSTRATE_JSON_ERRORS: &str = "SUBSTRATE_JSON_ERRORS";
 /// Whether the prompt says that it is Substrate's.
 pub const SUBSTRATE_PROMPT_SIGN: &str = "SUBSTRATE_PROMPT_SIGN";
 /// The keys of the line editor.
@@ -83,6 +85,11 @@ pub const VARIABLES: &[Variable] = &[
         meaning: "`exec` or `spawn`: a shim becomes its tool, or starts it and waits.",
     },
     Variable {
+        name: SUBSTRATE_JSON_ERRORS,
+        default: "unset",
+        meaning: "The number of a descriptor that refusals are written to as well, each as one line of JSON: `verdict`, `policy`, `rule`, `list`, `file`, `line`, `reason`, `hint`. With `2`, which `--json-errors` means, in place of the sentence on standard error.",
+    },
+    Variable {
         name: SUBSTRATE_PROMPT_SIGN,
         default: "unset",
         meaning: "`off`: your own prompt is shown as it is, without the policy in brackets. The shell's own variable counts, so it can be set in its start-up files.",
@@ -123,6 +130,14 @@ pub const VARIABLES: &[Variable] = &[
         meaning: "Without UTF-8 in the first that is set, messages use ASCII only.",
     },
 ];
+
+/// The descriptor that refusals go to as JSON, if an environment names one.
+pub fn json_errors(value: Option<&[u8]>) -> Option<i32> {
+    let text = std::str::from_utf8(value?).ok()?;
+    text.parse()
+        .ok()
+        .filter(|number| (0..4096).contains(number))
+}
 
 /// What says how text is shown, and no more.
 const DISPLAY: [&str; 7] = [

@@ -23,6 +23,7 @@ use crate::trace_args::{FilterArgs, TraceArgs};
       --replay SPAN         run a recorded command again and compare (--replay-verbose: say more)
       --record              keep what the command prints: its digest and its beginning
       --require-approval    ask before every command that is not auto-approved
+      --json-errors         tell refusals as JSON on standard error
       --no-world            run without worlds (only where the policy observes)
 
 Exit codes: the command's own; 126 denied; 127 not found; 125 Substrate itself failed;
@@ -59,6 +60,21 @@ pub enum Command {
     /// Show, give and revoke approvals
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
+    /// List what runs now under Substrate, in which world, for whom
+    Ps {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// End what runs
+    Stop {
+        /// Its span, or the end of that, or the process as `ps` shows it
+        #[arg(value_name = "SPAN", required_unless_present = "all")]
+        spans: Vec<String>,
+        /// Everything
+        #[arg(long, conflicts_with = "spans")]
+        all: bool,
+    },
     /// Tell what may run here, under which policy, from which files
     Allowed {
         /// Under this policy instead of the one in use
@@ -141,6 +157,9 @@ pub struct RunArgs {
     /// Ask before everything that is not auto-approved
     #[arg(long)]
     pub require_approval: bool,
+    /// Tell refusals as JSON on standard error
+    #[arg(long)]
+    pub json_errors: bool,
     /// Run it without a world (only where the policy observes)
     #[arg(long, conflicts_with = "isolated")]
     pub no_world: bool,
@@ -189,6 +208,7 @@ impl RunArgs {
             record: false,
             timeout: None,
             require_approval: false,
+            json_errors: false,
             no_world: false,
             argv,
         })
@@ -766,7 +786,7 @@ pub fn policy_of(arguments: &[OsString]) -> Option<OsString> {
 }
 
 /// Kept apart from clap, because the way to `-c` must not build a parser. A test compares.
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 21] = [
     "run",
     "policy",
     "trace",
@@ -775,6 +795,8 @@ const NAMES: [&str; 19] = [
     "world",
     "profile",
     "approvals",
+    "ps",
+    "stop",
     "allowed",
     "init",
     "uninstall",

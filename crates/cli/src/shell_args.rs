@@ -29,6 +29,8 @@ pub struct ShellArgs {
     pub no_world: bool,
     /// `--record`.
     pub record: bool,
+    /// `--json-errors`.
+    pub json_errors: bool,
     /// `--replay SPAN`.
     pub replay: Option<OsString>,
     /// `--replay-verbose`.
@@ -169,6 +171,7 @@ impl ShellArgs {
             b"require-approval" => self.require_approval = true,
             b"no-world" => self.no_world = true,
             b"record" => self.record = true,
+            b"json-errors" => self.json_errors = true,
             b"login" => self.login = true,
             b"help" => self.about = Some(About::Help),
             b"version" => self.about = Some(About::Version),

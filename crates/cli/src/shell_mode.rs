@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use substrate_broker::enclosure::Trace;
-use substrate_broker::env::SUBSTRATE_WORLD;
+use substrate_broker::env::{SUBSTRATE_JSON_ERRORS, SUBSTRATE_WORLD};
 use substrate_broker::{BrokerError, person};
 use substrate_executor::front::Kind;
 use substrate_executor::oneshot::{self, Job};
@@ -71,6 +71,9 @@ fn start(
     if parsed.no_world {
         // The same switch as the variable, so that what runs below agrees; only observing heeds it.
         environment::set(&mut env, SUBSTRATE_WORLD, b"disabled");
+    }
+    if parsed.json_errors {
+        environment::set(&mut env, SUBSTRATE_JSON_ERRORS, b"2");
     }
     let asker = Asker::with(env.clone());
     let prompts = wants_prompt(&parsed);
@@ -194,7 +197,11 @@ fn prompt(session: &Session, parsed: &ShellArgs, cwd: &Path, enclosed: Option<Tr
             no_rc: given("--norc") || unheld,
             no_profile: given("--noprofile") || unheld,
             rc_file: rc_file.map(Into::into),
+            history_elsewhere: quarters.world().is_some(),
         },
+        shell_history: quarters
+            .world()
+            .map(|_| session.broker.home().user.join(".bash_history")),
         home: Some(session.broker.home().path.clone()),
         redact: |line| {
             substrate_trace::Redactor::new::<&[u8]>(&[])

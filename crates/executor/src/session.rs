@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use substrate_broker::env::SUBSTRATE_AGENT_ID;
+use substrate_broker::env::{SUBSTRATE_AGENT_ID, SUBSTRATE_JSON_ERRORS, json_errors};
 use substrate_broker::person::Barrier;
 use substrate_broker::{Broker, Evaluation, Meaning, Note, enclosure};
 use substrate_policy::settings::OutputRecord;
@@ -17,7 +17,7 @@ use substrate_sys::environment;
 use substrate_trace::{
     Completion, Component, Environment, Event, Key, Mode, Outcome, PARENT_SPAN_VAR, ParentSpan,
     PolicyReload, Redactor, ReplayContext, Retention, RuleRef, SessionId, SpanId, SpanInfo,
-    Verdict, Writer, denial,
+    Verdict, Writer, denial, denial_json,
 };
 
 use crate::front::{Front, Kind};
@@ -308,12 +308,34 @@ impl Session {
             (Some(own), why) => format!("{own}; {why}"),
         };
         self.record_or_warn(&Event::policy_violation(span, Outcome::Deny));
-        self.front
-            .say(Kind::Refused, &denial(&span.policy_id, rule, &reason));
-        if let Some(rule) = rule.filter(|_| span.agent_id != HUMAN) {
-            self.front.say(Kind::Info, way_on(&rule.list));
+        if !self.tell_program(span, rule, &reason) {
+            self.front
+                .say(Kind::Refused, &denial(&span.policy_id, rule, &reason));
+            if let Some(rule) = rule.filter(|_| span.agent_id != HUMAN) {
+                self.front.say(Kind::Info, way_on(&rule.list));
+            }
         }
         self.front.ended(span, None);
+    }
+
+    /// Tells a program that asked for it why something was refused; whether that takes the place of the sentence.
+    fn tell_program(&self, span: &SpanInfo, rule: Option<&RuleRef>, reason: &str) -> bool {
+        let value = environment::get(&self.env, SUBSTRATE_JSON_ERRORS);
+        let Some(number) = json_errors(value) else {
+            return false;
+        };
+        let verdict = span.verdict.unwrap_or(Verdict::Deny);
+        let line = OsStr::from_bytes(span.cmd.as_bytes());
+        let words = ["substrate", "policy", "explain", "--"].map(OsStr::new);
+        let explain = substrate_text::command_line(&[&words[..], &[line]].concat());
+        let hint = match verdict {
+            Verdict::Ask => {
+                "a person can approve it: `substrate approvals grant` with the line".to_owned()
+            }
+            _ => format!("`{}` says what it is about", explain.to_string_lossy()),
+        };
+        let told = denial_json(verdict, &span.policy_id, rule, reason, &hint);
+        substrate_sys::streams::write_to(number, &told).is_ok() && number == 2
     }
 
     /// Records that a command begins; false when it must not, because nothing may run unrecorded here.

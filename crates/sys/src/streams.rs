@@ -23,6 +23,16 @@ pub fn put_back(number: u8, before: OwnedFd) -> io::Result<()> {
     put(before.as_fd(), i32::from(number))
 }
 
+/// Writes to a descriptor by its number, which whoever started us has chosen; one that is not open is an error.
+pub fn write_to(number: i32, bytes: &[u8]) -> io::Result<()> {
+    if number < 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: copying a descriptor does nothing to it, and of a closed one it fails.
+    let copy = fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(number) }, 3)?;
+    crate::poll::write_all(&copy, bytes)
+}
+
 /// The flags that a descriptor was opened with, as far as they can still be told.
 pub fn opened_with(fd: BorrowedFd<'_>) -> io::Result<i32> {
     Ok(fcntl_getfl(fd)?.bits().cast_signed())

@@ -33,6 +33,7 @@ pub use redact::{MARK, Redactor};
 pub use rotate::Retention;
 pub use rotate::prune;
 pub use shape::{
-    Component, Enforced, FsDiff, Level, Mode, NetAttempt, NetUse, Outcome, RuleRef, Verdict, denial,
+    Component, Enforced, FsDiff, Level, Mode, NetAttempt, NetUse, Outcome, RuleRef, Verdict,
+    denial, denial_json,
 };
 pub use writer::Writer;

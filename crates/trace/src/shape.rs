@@ -298,6 +298,49 @@ pub fn denial(policy_id: &str, rule: Option<&RuleRef>, reason: &str) -> String {
     text
 }
 
+/// The same for a program that reads it: one object in one line.
+pub fn denial_json(
+    verdict: Verdict,
+    policy_id: &str,
+    rule: Option<&RuleRef>,
+    reason: &str,
+    hint: &str,
+) -> Vec<u8> {
+    let mut json = Json::new();
+    json.open_object();
+    json.key("v").int(1);
+    json.key("error").string("refused");
+    json.key("verdict").string(verdict.as_str());
+    let own = rule.and_then(|rule| rule.policy.as_deref());
+    json.key("policy").string(own.unwrap_or(policy_id));
+    json.key("rule");
+    match rule.filter(|rule| !rule.pattern.is_empty()) {
+        Some(rule) => json.string(&rule.pattern),
+        None => json.null(),
+    };
+    json.key("list");
+    match rule {
+        Some(rule) => json.string(&rule.list),
+        None => json.null(),
+    };
+    json.key("file");
+    match rule {
+        Some(rule) => json.os(&rule.file),
+        None => json.null(),
+    };
+    json.key("line");
+    match rule.filter(|rule| rule.line > 0) {
+        Some(rule) => json.int(rule.line),
+        None => json.null(),
+    };
+    json.key("reason").string(reason);
+    json.key("hint").string(hint);
+    json.close_object();
+    let mut line = json.into_bytes();
+    line.push(b'\n');
+    line
+}
+
 /// What a command exchanged with one host and port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "read", derive(serde::Serialize, serde::Deserialize))]

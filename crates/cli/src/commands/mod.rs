@@ -28,6 +28,7 @@ mod questions;
 pub mod replay;
 mod results;
 mod run;
+mod running;
 pub mod shim;
 pub mod shim_exec;
 mod trace;
@@ -119,6 +120,8 @@ pub fn run(arguments: &[OsString], asker: &Asker) -> Ending {
         },
         Command::Profile(command) => profile::run(asker, &command),
         Command::Approvals(command) => approvals::run(asker, &command),
+        Command::Ps { json } => running::ps(asker, json),
+        Command::Stop { spans, all } => running::stop(asker, &spans, all),
         Command::Allowed { policy, json } => allowed::run(asker, policy, json),
         Command::Agent(command) => match agent::run(asker, command, arguments) {
             Ok(ending) => return ending,

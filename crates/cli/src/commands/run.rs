@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use substrate_broker::BrokerError;
-use substrate_broker::env::SUBSTRATE_WORLD;
+use substrate_broker::env::{SUBSTRATE_JSON_ERRORS, SUBSTRATE_WORLD};
 use substrate_executor::front::Kind;
 use substrate_executor::isolation::Isolation;
 use substrate_executor::oneshot::{self, Job};
@@ -30,6 +30,9 @@ pub fn run(asker: &Asker, args: RunArgs) -> Ending {
 
 fn start(asker: &Asker, args: RunArgs, notices: Notices) -> Result<Ending, Failure> {
     let mut env = environment::raw();
+    if args.json_errors {
+        environment::set(&mut env, SUBSTRATE_JSON_ERRORS, b"2");
+    }
     if args.no_world {
         environment::set(&mut env, SUBSTRATE_WORLD, b"disabled");
     }

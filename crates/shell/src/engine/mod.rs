@@ -101,6 +101,8 @@ pub struct Startup {
     pub no_profile: bool,
     /// This file instead of `~/.bashrc`.
     pub rc_file: Option<PathBuf>,
+    /// The front end writes `~/.bash_history`; what the engine writes at its end goes with its world.
+    pub history_elsewhere: bool,
 }
 
 /// What came of running a line.
@@ -1287,6 +1289,9 @@ fn startup_files(startup: &Startup) -> Vec<u8> {
         );
     }
     text.extend_from_slice(HISTORY.as_bytes());
+    if startup.history_elsewhere {
+        text.extend_from_slice(HISTORY_ELSEWHERE.as_bytes());
+    }
     text
 }
 
@@ -1297,6 +1302,10 @@ elif [[ -r ~/.profile ]]; then \builtin . ~/.profile; fi
 "#;
 
 const SYSTEM_RC: &str = "if [[ -r /etc/bash.bashrc ]]; then \\builtin . /etc/bash.bashrc; fi\n";
+
+/// In a world of its own, where the home is held, a file that ends with it takes the place of the usual one.
+const HISTORY_ELSEWHERE: &str =
+    "if [[ ${HISTFILE-} == ~/.bash_history ]]; then HISTFILE=/tmp/.bash_history; fi\n";
 
 const HISTORY: &str = r#"HISTSIZE=${HISTSIZE-500} HISTFILESIZE=${HISTFILESIZE-${HISTSIZE-500}}
 \builtin history -c

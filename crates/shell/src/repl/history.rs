@@ -20,6 +20,21 @@ const OLDER: usize = 10_000;
 /// Past this size the file is cut to its newer half when a shell starts.
 const FILE_LIMIT: u64 = 8 << 20;
 
+/// Adds a line to the history file of the user's own shell, as that does at its end with `histappend`. One that is
+/// no plain file of his is left alone.
+pub fn append_to_shell(path: &Path, line: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(substrate_sys::flags::O_NOFOLLOW | substrate_sys::flags::O_NONBLOCK)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Ok(());
+    }
+    file.write_all(&[line, b"\n"].concat())
+}
+
 /// Takes secrets out of a line before it reaches the disk.
 pub type Redact = fn(&[u8]) -> Cow<'_, [u8]>;
 

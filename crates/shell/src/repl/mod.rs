@@ -51,6 +51,8 @@ pub struct ReplOptions {
     pub shell: Option<PathBuf>,
     /// Where the history file lives; none keeps it in memory.
     pub home: Option<PathBuf>,
+    /// The history file of the user's own shell, where that shell cannot write it itself.
+    pub shell_history: Option<PathBuf>,
     /// Takes secrets out of lines before they reach the disk.
     pub redact: Redact,
     /// Our own prompt, whatever `PS1` says.
@@ -69,6 +71,7 @@ impl Default for ReplOptions {
             startup: Startup::default(),
             shell: None,
             home: None,
+            shell_history: None,
             redact: |line| std::borrow::Cow::Borrowed(line),
             own_prompt: false,
             vi: None,
@@ -832,6 +835,23 @@ impl Session<'_, '_> {
         let cwd = self.shared.cwd.borrow().clone();
         let kept = self.reader.history().remember(text, &cwd);
         self.note_history(kept);
+        if let Some(file) = self.options.shell_history.clone() {
+            let control = self.shared.engine.borrow().report().history_control.clone();
+            let ignored = text.first() == Some(&b' ')
+                && [&b"ignorespace"[..], b"ignoreboth"].iter().any(|word| {
+                    control
+                        .split(|byte| *byte == b':')
+                        .any(|part| part == *word)
+                });
+            let line = match ignored {
+                true => Vec::new(),
+                false => self.remembered(text),
+            };
+            if !line.is_empty() {
+                let written = history::append_to_shell(&file, &line);
+                self.note_history(written);
+            }
+        }
         if let Reader::Rich { signals, .. } = &self.reader {
             let line = keys::to_text(text);
             let word = words::command_at_end(line.trim_end()).words.pop();

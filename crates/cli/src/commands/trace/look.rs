@@ -6,6 +6,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, SystemTime};
 
 use std::os::unix::ffi::OsStrExt;
+use substrate_broker::process::Stat;
 use substrate_shell::notice::Notices;
 use substrate_sys::local_time::LocalTime;
 use substrate_sys::{environment, terminal};
@@ -255,10 +256,28 @@ pub fn verdict(span: &Span) -> (String, Tint) {
     }
 }
 
+/// Whether the process that recorded a span is still the one of then.
+pub fn is_there(span: &Span) -> bool {
+    let started = span.pid.and_then(|pid| {
+        let data = std::fs::metadata(format!("/proc/{pid}")).ok()?;
+        data.modified().ok()
+    });
+    let stat = span.pid.and_then(|pid| Stat::of(&pid.to_string()));
+    let lives = stat.is_some_and(|stat| !stat.ended);
+    // A later process of the same number began after the span did.
+    let own = match (started, span.time()) {
+        (Some(started), Some(began)) => started <= began + Duration::from_secs(2),
+        _ => true,
+    };
+    lives && own
+}
+
 /// How a span ended, and how that looks.
 pub fn ended(span: &Span) -> (String, Tint) {
     match (span.event_type.as_str(), span.exit, span.signal) {
-        ("command_start", ..) => ("running".to_owned(), Tint::Calm),
+        ("command_start", ..) if is_there(span) => ("running".to_owned(), Tint::Calm),
+        // Nobody lived to record how it ended.
+        ("command_start", ..) => ("ended".to_owned(), Tint::Dim),
         ("builtin_command", None, _) => ("builtin".to_owned(), Tint::Dim),
         (_, _, Some(signal)) => (format!("sig {signal}"), Tint::Bad),
         (_, Some(0), _) => ("0".to_owned(), Tint::Good),
