@@ -207,3 +207,100 @@ fn verbs_decide_at_every_level() {
         assert!(verdict(line) < Verdict::Ask, "{line}");
     }
 }
+
+/// What only shows something is no harm and no rule's business; what takes that back is.
+#[test]
+fn modes_that_do_nothing() {
+    let place = Place::new();
+    place.policy(
+        "own",
+        "mode: enforce\nworld: { enabled: off }\n\
+         commands: { denied: [\"git push *\", \"rm *\", \"sudo *\", \"npm publish *\"], ask: [\"git clean *\"] }\n",
+    );
+    let broker = place.broker("own");
+    let project = place.project();
+    let verdict = |line: &str| judge(&broker, line, &project).judgement.verdict;
+    for line in [
+        "git push --dry-run",
+        "git push -n origin main",
+        "git push --help",
+        "git push --no-dry-run --dry-run",
+        "rm --help",
+        "rm -rf x --vers",
+        "sudo --version",
+        "npm publish --dry-run",
+        "npm publish --dry-run=true",
+        "git clean -nd",
+        "bash -n x.sh",
+    ] {
+        assert_eq!(verdict(line), Verdict::Allow, "{line}");
+    }
+    for line in [
+        "git push --dry-run --no-dry-run",
+        "git push --dry-run; git push",
+        "git push -- --dry-run",
+        "npm publish --dry-run=false",
+        "npm publish --dry-run --dry-run=false",
+        "npm publish --dry-run=$x",
+        "npm publish --dry-run --no-dry-ru",
+        "rm -rf -- --help x",
+        "sudo --version id",
+        "sudo rm --help",
+        "xargs rm -rf -- --help",
+        "env rm -rf x",
+        "bash -n x.sh; rm x",
+        "bash -nc 'rm x'",
+        "bash -n -i -c 'rm x'",
+    ] {
+        assert_eq!(verdict(line), Verdict::Deny, "{line}");
+    }
+    assert_eq!(verdict("git clean -fd"), Verdict::Ask);
+}
+
+/// Names are no contents, certificates are no keys, memory is no device; what comes after decides.
+#[test]
+fn places_that_matter() {
+    let place = Place::new();
+    place.policy(
+        "own",
+        "mode: enforce\nworld: { enabled: off }\n\
+         effects:\n  classes: { mine: [\"/srv/a/**\", \"!/srv/a/open/**\", \"/srv/a/open/x\"] }\n  \
+         denied: [\"read:@mine\", \"delete:recursive:@mine\"]\n  ask: [\"read:@secrets\", \"write:@devices\"]\n",
+    );
+    let broker = place.broker("own");
+    let project = place.project();
+    std::os::unix::fs::symlink("/srv", project.join("way")).unwrap();
+    let verdict = |line: &str| judge(&broker, line, &project).judgement.verdict;
+    for (line, expected) in [
+        ("cat /srv/a/b", Verdict::Deny),
+        ("cat /srv/a/open/b", Verdict::Allow),
+        ("cat /srv/a/open/x", Verdict::Deny),
+        ("cat /srv/a/open/../b", Verdict::Deny),
+        ("cat /srv/a/open/*", Verdict::Deny),
+        ("cat /srv/a/*/b", Verdict::Deny),
+        ("cat way/a/b", Verdict::Deny),
+        ("rm -rf /srv/a", Verdict::Deny),
+        ("rm -rf /srv", Verdict::Deny),
+        ("ls -la ~/.aws ~/.ssh/id_rsa", Verdict::Allow),
+        ("stat ~/.netrc; du -sh ~/.gnupg", Verdict::Allow),
+        ("find ~/.ssh -name 'id_*'", Verdict::Allow),
+        ("find ~/.ssh -name 'id_*' | xargs cat", Verdict::Ask),
+        ("find ~/.ssh -exec cat {} +", Verdict::Ask),
+        (
+            "ls ~/.aws/* | while read f; do cat \"$f\"; done",
+            Verdict::Ask,
+        ),
+        ("cat ~/.aws/credentials", Verdict::Ask),
+        ("cat tls/cert.pem fullchain.pem ca.pem", Verdict::Allow),
+        ("cat tls/key.pem", Verdict::Ask),
+        ("cat cert-key.pem", Verdict::Ask),
+        ("cat server.pem", Verdict::Ask),
+        ("cat *.pem", Verdict::Ask),
+        ("echo x > /dev/shm/x", Verdict::Allow),
+        ("echo x > /dev/sda", Verdict::Ask),
+        ("echo x > /dev/pts/7", Verdict::Ask),
+        ("echo x > /dev/tty; echo y > /dev/null", Verdict::Allow),
+    ] {
+        assert_eq!(verdict(line), expected, "{line}");
+    }
+}

@@ -161,20 +161,19 @@ impl<'w, 't> Reader<'w, 't> {
         if prefix.len() < 3 {
             return None;
         }
-        let mut found: Option<&Opt> = None;
-        for option in self.levels.last().iter().flat_map(|level| &level.options) {
-            if option
-                .names
-                .iter()
-                .any(|name| name.as_bytes().starts_with(prefix))
-            {
-                if found.is_some() {
-                    return None;
-                }
-                found = Some(option);
+        let innermost = self.levels.len().saturating_sub(1);
+        let mut levels = self.levels.iter().enumerate().rev();
+        levels.find_map(|(index, level)| {
+            if index != innermost && !level.inherit {
+                return None;
             }
-        }
-        found
+            let fits = |option: &&Opt| {
+                let mut names = option.names.iter();
+                names.any(|name| name.as_bytes().starts_with(prefix))
+            };
+            let mut found = level.options.iter().filter(fits);
+            found.next().filter(|_| found.next().is_none())
+        })
     }
 
     fn operand(&mut self, word: &Word) {

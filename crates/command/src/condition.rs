@@ -1,9 +1,9 @@
 //! When parts of a tool model apply, and the effects that a call has by itself.
 
-use crate::args::{Args, Levels};
+use crate::args::{Args, Levels, OptionUse};
 use crate::effect::{Effect, Object};
 use crate::findings::Findings;
-use crate::model::{Condition, Subject, Test, Tool, fits};
+use crate::model::{Condition, Meaning, Subject, Test, Tool, fits};
 use crate::sniff;
 use crate::word::{Piece, Word};
 
@@ -53,11 +53,68 @@ fn fits_word(pattern: &str, word: &Word) -> bool {
 /// Whether the call only shows something.
 pub(crate) fn is_inert(levels: &Levels, args: &Args, argv: &[Word]) -> bool {
     levels.iter().any(|level| {
-        level
-            .inert
-            .as_ref()
-            .is_some_and(|condition| condition.holds(args, argv))
+        let Some(condition) = &level.inert else {
+            return false;
+        };
+        let stands = |entry: &String| match Test::read(entry) {
+            Test::Option(name) => stands(name, None, args),
+            Test::Value(name, pattern) => stands(name, Some(pattern), args),
+            _ => true,
+        };
+        condition.holds(args, argv)
+            && (condition.any.is_empty()
+                || condition.any.iter().any(|entry| {
+                    let alone = Condition {
+                        any: vec![entry.clone()],
+                        ..Condition::default()
+                    };
+                    stands(entry) && alone.holds(args, argv)
+                }))
     })
+}
+
+/// Whether the call is inert and starts nothing of what its words name: a wrapper that has a command is
+/// judged as one.
+pub(crate) fn shows_only(levels: &Levels, args: &Args, argv: &[Word]) -> bool {
+    let wraps = levels.last().is_some_and(|leaf| {
+        let mut specs = leaf.usages.iter().flat_map(|usage| &usage.operands);
+        specs.any(|spec| matches!(spec.means, Meaning::Command | Meaning::CommandUntil))
+    });
+    let bare = args.operands.iter().all(|operand| operand.subcommand);
+    (!wraps || bare) && is_inert(levels, args, argv)
+}
+
+/// Whether an option that makes a call inert is the last word on it: `--dry-run=false`, `--no-dry-run`
+/// and `--no-…` that nobody knows take it back.
+fn stands(name: &str, pattern: Option<&str>, args: &Args) -> bool {
+    let fits = |value: &Option<Word>| match (pattern, value) {
+        (None, _) => true,
+        (Some(pattern), Some(value)) => fits_word(pattern, value),
+        (Some(_), None) => false,
+    };
+    let given = |option: &OptionUse| option.name == name.as_bytes() && fits(&option.value);
+    let Some(last) = args.options.iter().rposition(given) else {
+        return false;
+    };
+    // What only the run knows may say no.
+    let denied = |value: &Option<Word>| {
+        let no: [&[u8]; 5] = [b"false", b"none", b"no", b"off", b"0"];
+        value.as_ref().is_some_and(|value| {
+            let says_no = |value: &[u8]| no.iter().any(|no| value.eq_ignore_ascii_case(no));
+            value.value().is_none_or(says_no)
+        })
+    };
+    let takes_back = |option: &OptionUse| {
+        option.name == name.as_bytes()
+            || option.name.starts_with(b"--no-") && (!option.known || negates(&option.name, name))
+    };
+    !denied(&args.options[last].value) && !args.options[last + 1..].iter().any(takes_back)
+}
+
+/// Whether an option is another with `no-` in front.
+fn negates(option: &[u8], name: &str) -> bool {
+    let plain = option.strip_prefix(b"--no-");
+    plain == name.strip_prefix("--").map(str::as_bytes)
 }
 
 /// Effects of the call itself, at every level.

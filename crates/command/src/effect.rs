@@ -8,7 +8,7 @@ pub const UNKNOWN: &str = "unknown";
 /// The kinds of effect that policies speak of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// Reads a file or lists a directory.
+    /// Reads a file.
     Read,
     /// Creates or changes a file.
     Write,
@@ -26,11 +26,13 @@ pub enum Action {
     RunCode,
     /// Gains rights that the caller did not have.
     Privilege,
+    /// Looks at names, sizes and dates, not at what is in a file.
+    List,
 }
 
 impl Action {
     /// All actions, in the order of their names in policies.
-    pub const ALL: [Action; 9] = [
+    pub const ALL: [Action; 10] = [
         Action::Read,
         Action::Write,
         Action::Delete,
@@ -40,6 +42,7 @@ impl Action {
         Action::Exec,
         Action::RunCode,
         Action::Privilege,
+        Action::List,
     ];
 
     /// The name used in policies, tool models and JSON.
@@ -54,6 +57,7 @@ impl Action {
             Action::Exec => "exec",
             Action::RunCode => "run_code",
             Action::Privilege => "privilege",
+            Action::List => "list",
         }
     }
 

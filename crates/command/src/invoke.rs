@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::analyse::{Analyser, Surroundings};
 use crate::args;
-use crate::condition::{consequences, is_inert};
+use crate::condition::{consequences, is_inert, shows_only};
 use crate::effect::{Action, Effect, Object, Source};
 use crate::environment::{self, Runs};
 use crate::findings::{Findings, Nested};
@@ -112,6 +112,7 @@ impl Analyser<'_> {
         } else if !is_inert(&levels, &args, &argv) {
             consequences(&levels, &args, &argv, false, &mut findings);
         }
+        let inert = !handled && shows_only(&levels, &args, &argv);
         drop(levels);
         let directory = findings
             .directories
@@ -125,6 +126,7 @@ impl Analyser<'_> {
             .unwrap_or_else(|| self.source_of(index));
         if let Some(invocation) = self.line.invocations.get_mut(index) {
             invocation.args = args;
+            invocation.inert = inert;
             invocation.redirects = redirects;
             invocation.assignments = assignments;
             invocation.assignments.append(&mut findings.assignments);

@@ -59,6 +59,8 @@ pub struct Invocation {
     pub pipeline: Stage,
     /// What it does.
     pub effects: Vec<Effect>,
+    /// It only shows something (`--help`, `--dry-run`).
+    pub inert: bool,
     /// Where it runs.
     pub cwd: Cwd,
     /// `None` when every word that decides what runs is understood; else why not.

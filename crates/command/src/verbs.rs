@@ -71,14 +71,19 @@ pub(crate) fn below_model(
         .collect();
     let unknown_options = args.options.iter().filter(|option| !option.known);
     let deleting = || deleting_option(unknown_options.map(|option| option.name.as_slice()));
+    let name = args
+        .subcommands
+        .last()
+        .map(|name| Word::literal(name.as_bytes()));
+    let looks = |name: &Word| first([name].into_iter(), EVERY) == Some(Verb::Read);
     let Some(service) = service(levels) else {
-        let opaque = levels.iter().any(|level| level.free_text);
-        if opaque || leaf.has_subcommands() {
+        if leaf.has_subcommands() {
             // What follows is no subcommand that the model knows.
-            let unmet = !opaque && leaf.has_subcommands();
-            return (unmet && of_unknown(argv).is_some()).then(|| on(Action::Delete, UNKNOWN));
+            return of_unknown(argv);
         }
-        let plain = levels.len() > 1 && !acts && takes_text(leaf, args, argv);
+        let free = levels.iter().any(|level| level.free_text);
+        let opaque = acts || free || name.as_ref().is_some_and(looks);
+        let plain = levels.len() > 1 && !opaque && takes_text(leaf, args, argv);
         let lost =
             plain && (first(words.iter().copied().take(2), 0) == Some(Verb::Lose) || deleting());
         return lost.then(|| on(Action::Delete, UNKNOWN));
@@ -88,12 +93,7 @@ pub(crate) fn below_model(
     }
     // A word that only a pattern for anything fits says as little as an operand.
     let anything = |name: &String| name == "*";
-    let name = args
-        .subcommands
-        .last()
-        .map(|name| Word::literal(name.as_bytes()));
     let described = levels.len() > 1 && !leaf.all_names().any(anything);
-    let looks = |name: &Word| first([name].into_iter(), EVERY) == Some(Verb::Read);
     let name = name.filter(|name| !described || looks(name));
     let chain: Vec<&Word> = name.iter().chain(words.into_iter().take(LEADING)).collect();
     let verb = match first(chain.iter().copied(), 2) {

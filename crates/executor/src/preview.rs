@@ -138,7 +138,7 @@ fn files_alone(invocation: &Invocation, cwd: &Path, project: &Path, known: &[&[u
         && invocation.cwd == Cwd::Start;
     let mut changes = 0;
     let files = invocation.effects.iter().all(|effect| match effect.action {
-        Action::Read => matches!(effect.object, Object::Path(_)),
+        Action::Read | Action::List => matches!(effect.object, Object::Path(_)),
         Action::Write | Action::Delete | Action::Chmod => {
             changes += 1;
             match &effect.object {

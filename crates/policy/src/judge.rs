@@ -131,6 +131,10 @@ fn command_reasons(
         (List::Ask, Verdict::Ask),
         (List::Isolated, Verdict::Isolate),
     ] {
+        // What only shows something is not what a rule is about.
+        if invocation.inert {
+            break;
+        }
         if let Some(rule) = first(list) {
             add(verdict, reference(rule));
         }

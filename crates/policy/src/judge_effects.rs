@@ -26,6 +26,7 @@ pub(crate) fn reasons(
         facts,
     };
     let mut seen: Vec<(usize, Seen<'_>)> = Vec::new();
+    let opens_names = opens_names(line);
     for (index, invocation) in line.invocations.iter().enumerate() {
         let cwd = directory(&invocation.cwd, facts);
         for effect in &invocation.effects {
@@ -36,6 +37,7 @@ pub(crate) fn reasons(
                 effect,
                 place: place(&effect.object, cwd.as_deref(), facts),
                 classes: RefCell::default(),
+                opens_names,
             };
             context.judge_lists(index, &effect, reasons);
             seen.push((index, effect));
@@ -101,14 +103,36 @@ struct Seen<'a> {
     place: PathSide,
     /// Which classes it touches, as far as that was asked: several rules speak of the same ones.
     classes: RefCell<Vec<(&'a str, bool)>>,
+    /// The line opens files whose names only the run will tell.
+    opens_names: bool,
 }
 
 impl Seen<'_> {
-    /// Whether it is this that is done; whoever runs a file reads it.
+    /// Whether it is this that is done; whoever runs a file reads it, and names that are listed may be those
+    /// that are opened (`find … | xargs cat`).
     fn does(&self, action: Action) -> bool {
         let runs_file = matches!(self.effect.object, Object::Code(Source::File, _));
-        self.effect.action == action || (runs_file && action == Action::Read)
+        let listed = self.effect.action == Action::List && self.opens_names;
+        self.effect.action == action || ((runs_file || listed) && action == Action::Read)
     }
+}
+
+/// Whether a line lists names and opens files that only the run will name.
+fn opens_names(line: &Line) -> bool {
+    let effects = || {
+        let all = line.invocations.iter();
+        all.flat_map(|invocation| &invocation.effects)
+    };
+    let unnamed = |effect: &Effect| {
+        effect.action != Action::List
+            && match &effect.object {
+                Object::Path(word) | Object::Code(_, word) => {
+                    matches!(word.pieces.first(), Some(Piece::Unknown(_)))
+                }
+                _ => false,
+            }
+    };
+    effects().any(|effect| effect.action == Action::List) && effects().any(unnamed)
 }
 
 /// Where a path effect happens, as far as that is known.
@@ -275,7 +299,6 @@ fn is_harmless_device(path: &[u8]) -> bool {
             | b"stdout"
             | b"stderr"
     ) || name.starts_with(b"fd/")
-        || name.starts_with(b"pts/")
 }
 
 /// `dir/*`, `dir/.*`, `dir/**`: the glob is the whole last component.
@@ -324,7 +347,10 @@ impl Context<'_> {
             }
         };
         match (&seen.effect.action, &seen.effect.object) {
-            (Action::Read | Action::Write | Action::Delete | Action::Chmod, Object::Path(word))
+            (
+                Action::Read | Action::List | Action::Write | Action::Delete | Action::Chmod,
+                Object::Path(word),
+            )
             | (Action::RunCode, Object::Code(Source::File, word)) => {
                 if let Some((verdict, rule)) = self.path_rule(seen, word) {
                     add(verdict, rule);
@@ -341,11 +367,14 @@ impl Context<'_> {
 
     fn path_rule(&self, seen: &Seen<'_>, word: &Word) -> Option<(Verdict, RuleRef)> {
         let fs = &self.settings.fs;
-        let reads = seen.does(Action::Read);
+        let reads = seen.does(Action::Read) || seen.does(Action::List);
         let shown = String::from_utf8_lossy(&word.text()).into_owned();
+        // That a file is there is no secret, and a world does not even show that.
+        let contents = seen.effect.action != Action::List || seen.opens_names;
         if let Some(entry) = fs
             .hide
             .iter()
+            .filter(|_| contents)
             .find(|entry| self.touches(&entry.pattern, &seen.place, false))
         {
             return Some((
@@ -439,15 +468,41 @@ impl Context<'_> {
             .any(|pattern| place.meets(&pattern, trees))
     }
 
+    /// Of the patterns that name a place the last one decides: one behind `!` takes it out. A place of which not everything
+    /// is known is taken out by nothing.
     fn touches_class(&self, name: &str, place: &PathSide, trees: bool) -> bool {
         let classes = self.settings.classes.iter();
-        let mut patterns = classes
+        let patterns = classes
             .filter(|(known, _)| known == name)
             .flat_map(|(_, patterns)| patterns);
-        patterns.any(|pattern| {
-            self.touches(pattern, place, trees)
-                && !(name == SYSTEM && self.is_given(pattern.as_bytes(), place))
-        })
+        let mut touched = false;
+        for pattern in patterns {
+            match pattern.strip_prefix('!') {
+                Some(exception) if touched => touched = !self.is_wholly(exception, place),
+                Some(_) => {}
+                None => {
+                    touched = touched
+                        || self.touches(pattern, place, trees)
+                            && !(name == SYSTEM && self.is_given(pattern.as_bytes(), place));
+                }
+            }
+        }
+        touched
+    }
+
+    /// Whether everything that a place may be is what a pattern names.
+    fn is_wholly(&self, pattern: &str, place: &PathSide) -> bool {
+        let covered = |path: &Vec<u8>| {
+            paths::expand_all(pattern.as_bytes(), self.facts)
+                .any(|pattern| paths::covers(&pattern, path))
+        };
+        match place {
+            PathSide::At(path, real) => covered(path) && real.as_ref().is_none_or(covered),
+            PathSide::ChildrenOf(path) | PathSide::Below(path, _) => {
+                pattern.ends_with("/**") && covered(path)
+            }
+            PathSide::NoPath | PathSide::Unknown(..) => false,
+        }
     }
 
     /// Whether `fs.write` gives a part of what a pattern means by name, and a place lies there: a project below
@@ -544,7 +599,7 @@ impl Context<'_> {
             }
             (ObjectPattern::Outside, Object::Path(_)) => {
                 let fs = &self.settings.fs;
-                let list = if pattern.action == Action::Read {
+                let list = if matches!(pattern.action, Action::Read | Action::List) {
                     &fs.read
                 } else {
                     &fs.write

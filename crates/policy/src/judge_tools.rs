@@ -56,7 +56,8 @@ pub(crate) fn reasons(rules: &ToolRules, policy: &str, called: &Called, reasons:
 /// allowed, nor does it only read.
 pub(crate) fn wants_approval(rules: &ToolRules, called: &Called, line: &Line) -> bool {
     let effects = || line.invocations.iter().flat_map(|step| &step.effects);
-    let only_reads = called.known && effects().all(|effect| effect.action == Action::Read);
+    let only_reads = called.known
+        && effects().all(|effect| matches!(effect.action, Action::Read | Action::List));
     !only_reads && first(rules, Verdict::Allow, &called.name).is_none()
 }
 

@@ -367,3 +367,63 @@ fn the_examples_of_the_reference_load() {
     }
     assert!(examples > 0);
 }
+
+/// Options by whose name a call only shows what it would do.
+const SHOWS: [&str; 7] = [
+    "--dry-run",
+    "--dryrun",
+    "--dry_run",
+    "--simulate",
+    "--just-print",
+    "--version",
+    "--help",
+];
+
+/// Where such an option is none, or does not stop everything: `make` still runs what its file computes, `gradle`
+/// its build script, and the others have no such mode or are harmless.
+const ACTS_ALL_THE_SAME: [&str; 6] = [
+    "make -n,--just-print,--dry-run,--recon",
+    "gradle -m,--dry-run",
+    "git checkout-index --dry-run",
+    "git daemon --dry-run",
+    "gh workflow install --dry-run",
+    "uv init --dry-run",
+];
+
+#[test]
+fn what_only_shows_is_inert_in_every_model() {
+    fn walk(tool: &Tool, path: &str, inherited: &[String], found: &mut Vec<String>) {
+        let path = format!("{path}{} ", tool.names[0]);
+        let mut inert = inherited.to_vec();
+        inert.extend(
+            tool.inert
+                .iter()
+                .flat_map(|condition| condition.any.clone()),
+        );
+        for option in &tool.options {
+            let shows = option.value == Arity::None
+                && option
+                    .names
+                    .iter()
+                    .any(|name| SHOWS.contains(&name.as_str()));
+            let known = inert.iter().any(|entry| {
+                let name = entry.split('=').next().unwrap();
+                option.names.iter().any(|own| own == name)
+            });
+            // Without subcommands there is nothing that the option would have to be kept apart from.
+            if shows && !known && !tool.effects.is_empty() | tool.has_subcommands() {
+                found.push(format!("{path}{}", option.names.join(",")));
+            }
+        }
+        for sub in &tool.subcommands {
+            walk(sub, &path, &inert, found);
+        }
+    }
+    let models = tools::load(tools::shipped().iter().copied()).unwrap();
+    let mut found = Vec::new();
+    for tool in &models {
+        walk(tool, "", &[], &mut found);
+    }
+    found.retain(|path| !ACTS_ALL_THE_SAME.contains(&path.as_str()));
+    assert!(found.is_empty(), "{found:#?}");
+}

@@ -270,10 +270,19 @@ impl Reader<'_> {
     }
 
     fn paths(&mut self, list: &Node) -> Vec<PathEntry> {
+        self.paths_and(list, false)
+    }
+
+    /// Paths, and with `exceptions` those behind `!`.
+    fn paths_and(&mut self, list: &Node, exceptions: bool) -> Vec<PathEntry> {
         list.items()
             .iter()
             .map(|node| {
-                let pattern = node.text().unwrap_or_default();
+                let written = node.text().unwrap_or_default();
+                let pattern = match exceptions {
+                    true => written.strip_prefix('!').unwrap_or(written),
+                    false => written,
+                };
                 if let Err(problem) = pattern::valid_glob(pattern) {
                     self.complain(node, problem, None);
                 } else if !pattern.starts_with(['/', '~', '$']) && !pattern.starts_with("**/") {
@@ -296,7 +305,7 @@ impl Reader<'_> {
                     );
                 }
                 PathEntry {
-                    pattern: pattern.to_owned(),
+                    pattern: written.to_owned(),
                     file: node.place.source.name.clone(),
                     line: node.place.line,
                 }
@@ -670,7 +679,7 @@ impl Reader<'_> {
             .chain(own.map(Node::entries).unwrap_or_default())
         {
             let patterns: Vec<String> = self
-                .paths(node)
+                .paths_and(node, true)
                 .into_iter()
                 .map(|entry| entry.pattern)
                 .collect();

@@ -264,7 +264,13 @@ const MEANINGS: &Table<Meaning> = &[
 ];
 
 /// The actions that can be done to a path.
-const PATH_ACTIONS: [Action; 4] = [Action::Read, Action::Write, Action::Delete, Action::Chmod];
+const PATH_ACTIONS: [Action; 5] = [
+    Action::Read,
+    Action::Write,
+    Action::Delete,
+    Action::Chmod,
+    Action::List,
+];
 
 /// Reads the entries of one file.
 struct Reader<'a> {
