@@ -102,7 +102,6 @@ impl Gate for Example {
                 status.code().unwrap_or(128 + status.signal().unwrap_or(0))
             });
         Outcome {
-            cpu: None,
             status,
             duration: started.elapsed(),
             cpu: None,
