@@ -379,6 +379,127 @@ fn what_sends_git_elsewhere_does_not_come_into_being_in_a_session() {
     assert!(!said.contains("is protected"), "{said}");
 }
 
+/// Were the mark of a work tree renamed away, everything around it would be the project of the next command.
+#[test]
+fn what_marks_a_project_stays_in_its_place_and_what_lies_around_stays_hidden() {
+    if !have("marks", &["git", "python3"]) {
+        return;
+    }
+    let sandbox = Sandbox::with_policy(
+        "mode: enforce\nfs:\n  read: [\"/**\"]\n  write: [\"$PROJECT/**\"]\n  hide: [\"$PROJECT/**/.env\"]\n",
+    );
+    let project = sandbox.project();
+    std::fs::remove_dir_all(project.join(".git")).unwrap();
+    git(&project, &["init", "-q", "-b", "main"]);
+    write(&project.join(".env"), "s3cret\n");
+    for tree in ["sub", "other"] {
+        std::fs::create_dir_all(project.join(tree)).unwrap();
+    }
+    write(&project.join("sub/.git"), "gitdir: ../.git/modules/sub\n");
+    std::fs::create_dir(project.join("other/.hg")).unwrap();
+    let inside = |tree: &str, line: &str| {
+        let mut command = sandbox.substrate();
+        let command = command.current_dir(project.join(tree)).args(["-c", line]);
+        command.output().unwrap()
+    };
+    for (tree, mark) in [
+        ("sub", ".git"),
+        ("other", ".hg"),
+        (".", "sub/.git"),
+        (".", ".git"),
+    ] {
+        let moved = format!("python3 -c \"import os; os.rename('{mark}', 'away')\"");
+        let output = inside(tree, &moved);
+        assert!(!output.status.success(), "{tree}: {}", text(&output));
+        assert!(project.join(tree).join(mark).exists(), "{tree}");
+    }
+    let output = inside("sub", "python3 -c \"open('../top','w')\"");
+    assert!(!project.join("top").exists(), "{}", text(&output));
+    // A work tree that somebody makes inside another moves the project, and uncovers nothing.
+    std::fs::create_dir_all(project.join("new/.git")).unwrap();
+    for tree in ["new", "sub", "."] {
+        let output = inside(
+            tree,
+            "python3 -c \"print(open('../.env' if not __import__('os').path.exists('.env') else '.env').read())\"",
+        );
+        assert!(
+            !text(&output).contains("s3cret"),
+            "{tree}: {}",
+            text(&output)
+        );
+    }
+}
+
+/// A result may hold what would run outside; only somebody outside takes it over.
+#[test]
+fn no_session_applies_what_would_run_outside_of_it() {
+    let sandbox = Sandbox::with_policy(
+        "mode: enforce\nworld: { enabled: 'off' }\nfs: { write: ['$PROJECT/**'], outside: allow }\n",
+    );
+    let ours = env!("CARGO_BIN_EXE_substrate");
+    let make = |what: &str| format!("{ours} run --isolated -- sh -c '{what}'");
+    let harmless = line(
+        &sandbox,
+        &format!("{}; {ours} world apply -", make("echo x > notes")),
+    );
+    assert!(
+        sandbox.project().join("notes").exists(),
+        "{}",
+        text(&harmless)
+    );
+    for (what, flags) in [
+        (
+            "mkdir -p .github/workflows; echo x > .github/workflows/x.yml",
+            "",
+        ),
+        ("echo x > plain", "--held"),
+        ("echo x > plain", "--force"),
+    ] {
+        let output = line(
+            &sandbox,
+            &format!("{}; {ours} world apply - {flags}", make(what)),
+        );
+        assert!(!output.status.success(), "{what}: {}", text(&output));
+        assert!(
+            text(&output).contains("nothing was changed"),
+            "{}",
+            text(&output)
+        );
+    }
+    assert!(!sandbox.project().join(".github").exists());
+    let outside = sandbox.run(["world", "apply", "-", "--held"]);
+    assert!(outside.status.success(), "{}", text(&outside));
+}
+
+/// What a shim hands over names a span; nobody gets lines into another one by that.
+#[test]
+fn no_line_of_the_trace_is_written_for_somebody_elses_span() {
+    let sandbox = Sandbox::with_policy("mode: observe\n");
+    sandbox.run(["-c", "echo the-first"]);
+    let id = sandbox.events("command_complete")[0]["span_id"].clone();
+    let forged = sandbox.run([
+        "shim-exec",
+        "--home",
+        sandbox.home().to_str().unwrap(),
+        "--target",
+        "/usr/bin/true",
+        "--span",
+        id.as_str().unwrap(),
+        "--",
+        "true",
+    ]);
+    assert!(forged.status.success(), "{}", text(&forged));
+    let of_it = |kind: &str| {
+        sandbox
+            .events(kind)
+            .iter()
+            .filter(|event| event["span_id"] == id)
+            .count()
+    };
+    assert_eq!((of_it("command_start"), of_it("command_complete")), (1, 1));
+    assert_eq!(sandbox.events("command_complete").len(), 2);
+}
+
 fn wait_for_port(port: u16) -> TcpStream {
     let start = Instant::now();
     loop {
