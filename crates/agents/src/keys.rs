@@ -41,25 +41,51 @@ pub const KNOWN: &[&str] = &[
     "MOCK_API_KEY",
 ];
 
-/// What the name of a variable ends with that holds a key of something that is not known here.
-const ENDINGS: &[&str] = &[
-    "_API_KEY",
-    "_APIKEY",
-    "_TOKEN",
-    "_SECRET",
-    "_SECRET_KEY",
-    "_ACCESS_KEY",
-    "_PASSWORD",
-    "_PASSWD",
-    "_CREDENTIALS",
-    "_PRIVATE_KEY",
-    "_AUTH",
+/// Words in the name of a variable that holds a key of something that is not known here.
+const WORDS: &[&str] = &[
+    "KEY",
+    "APIKEY",
+    "KEYS",
+    "TOKEN",
+    "TOKENS",
+    "SECRET",
+    "SECRETS",
+    "PASSWORD",
+    "PASSWD",
+    "PASS",
+    "PASSPHRASE",
+    "PWD",
+    "PAT",
+    "CREDENTIAL",
+    "CREDENTIALS",
+    "AUTH",
+    "AUTHORIZATION",
+    "COOKIE",
+    "PGPASSWORD",
+    "HEADERS",
 ];
 
-/// Whether a variable may hold a key.
-pub fn may_be_key(name: &str) -> bool {
+/// Names that have such a word in them and hold none.
+const HARMLESS: &[&str] = &["PWD", "OLDPWD", "SSH_AUTH_SOCK"];
+
+/// Whether a variable may hold a key: by its name, or because its value is an address with a password in it.
+pub fn may_be_key(name: &str, value: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    KNOWN.contains(&name.as_str()) || ENDINGS.iter().any(|ending| name.ends_with(ending))
+    let named = KNOWN.contains(&name.as_str())
+        || name
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .any(|word| WORDS.contains(&word));
+    (named && !HARMLESS.contains(&name.as_str())) || has_password(value)
+}
+
+/// Whether a text has an address with a password in it: `scheme://user:password@host`.
+fn has_password(text: &str) -> bool {
+    text.split("://").skip(1).any(|rest| {
+        let authority = rest.split(['/', '?', '#', ' ']).next().unwrap_or_default();
+        let who = authority.rsplit_once('@').map(|(who, _)| who);
+        who.and_then(|who| who.split_once(':'))
+            .is_some_and(|(_, password)| !password.is_empty())
+    })
 }
 
 #[cfg(test)]
@@ -73,8 +99,28 @@ mod tests {
             "MY_CORP_TOKEN",
             "db_password",
             "FOO_API_KEY",
+            "OPENAI_KEY",
+            "PGPASSWORD",
+            "MYSQL_PWD",
+            "GITHUB_PAT",
+            "ANTHROPIC_CUSTOM_HEADERS",
+            "KEY_OF_MINE",
         ] {
-            assert!(may_be_key(name), "{name}");
+            assert!(may_be_key(name, "x"), "{name}");
+        }
+        for value in [
+            "postgres://me:secret@db/x",
+            "http://u:p@proxy:3128",
+            "a b=https://x:y@z",
+        ] {
+            assert!(may_be_key("DATABASE_URL", value), "{value}");
+        }
+        for value in [
+            "https://host/x@y:z",
+            "http://user@host:80/",
+            "http://host:80",
+        ] {
+            assert!(!may_be_key("SOME_URL", value), "{value}");
         }
         for name in [
             "PATH",
@@ -83,8 +129,12 @@ mod tests {
             "EDITOR",
             "TOKENIZERS_PARALLELISM",
             "XAUTHORITY",
+            "PWD",
+            "SSH_AUTH_SOCK",
+            "GIT_AUTHOR_NAME",
+            "KEYBOARD",
         ] {
-            assert!(!may_be_key(name), "{name}");
+            assert!(!may_be_key(name, "/usr/bin"), "{name}");
         }
     }
 }

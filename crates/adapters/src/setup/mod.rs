@@ -16,6 +16,7 @@ pub use plan::{CLAUDE_SHELL, Plan, Program, Scope, plan, settings_directory};
 pub use record::{Record, list};
 
 use crate::client::Client;
+use file::Place;
 use substrate_broker::Home;
 
 /// Why a client was not set up, or a setup not undone.
@@ -65,7 +66,7 @@ pub fn changes(plan: &Plan) -> Result<Vec<Change>, SetupError> {
     plan.files
         .iter()
         .map(|wanted| {
-            let before = file::read(&wanted.path, plan.scope)?;
+            let before = file::read(&wanted.path, Place::of(plan.scope, &plan.root))?;
             readable(plan.client, before.as_deref())
                 .map_err(|problem| settings(&wanted.path, problem))?;
             let after = document::with(before.as_deref(), &wanted.wants)
@@ -91,7 +92,9 @@ pub fn carry_out(home: &Home, plan: &Plan, changes: &[Change]) -> Result<(), Set
     );
     record.save(home)?;
     for change in changes.iter().filter(|change| change.is_one()) {
-        file::write(&change.path, change.after.as_deref().unwrap_or_default())?;
+        let text = change.after.as_deref().unwrap_or_default();
+        let place = Place::of(plan.scope, &plan.root);
+        file::write(&change.path, place, change.before.as_deref(), text)?;
     }
     Ok(())
 }
@@ -102,7 +105,7 @@ pub fn undone(record: &Record) -> Result<Vec<Change>, SetupError> {
         .files
         .iter()
         .map(|written| {
-            let now = file::read(&written.path, record.scope)?;
+            let now = file::read(&written.path, Place::of(record.scope, &record.root))?;
             let after = match &now {
                 None => None,
                 Some(text) if record::digest(text) == written.digest => written.before.clone(),
@@ -125,9 +128,13 @@ pub fn undone(record: &Record) -> Result<Vec<Change>, SetupError> {
 /// Undoes a setup, and forgets it.
 pub fn undo(home: &Home, record: &Record, changes: &[Change]) -> Result<(), SetupError> {
     for change in changes.iter().filter(|change| change.is_one()) {
+        let (place, before) = (
+            Place::of(record.scope, &record.root),
+            change.before.as_deref(),
+        );
         match &change.after {
-            Some(text) => file::write(&change.path, text)?,
-            None => file::remove(&change.path)?,
+            Some(text) => file::write(&change.path, place, before, text)?,
+            None => file::remove(&change.path, place, before)?,
         }
     }
     for directory in record.made.iter().rev() {
@@ -155,7 +162,8 @@ pub fn standing(record: &Record) -> Standing {
     let mut edited = None;
     for written in &record.files {
         let path = || written.path.clone();
-        let text = match file::read(&written.path, record.scope) {
+        let place = Place::of(record.scope, &record.root);
+        let text = match file::read(&written.path, place) {
             Ok(Some(text)) => text,
             Ok(None) => return Standing::Gone(path()),
             Err(error) => return Standing::Unreadable(path(), error.to_string()),

@@ -10,8 +10,9 @@ use substrate_sys::bounded::{self, Links};
 use substrate_trace::sha256_hex;
 
 use super::document::Want;
+use super::file::{self, Place};
 use super::plan::{Plan, Scope};
-use super::{Change, SetupError, document, file};
+use super::{Change, SetupError, document};
 use crate::client::Client;
 
 const DIRECTORY: &str = "setups";
@@ -130,12 +131,15 @@ impl Record {
             path: path.clone(),
             error,
         })?;
-        file::write(&path, &format!("{:#}\n", self.to_json()))
+        let before = file::read(&path, Place::User)?;
+        let text = format!("{:#}\n", self.to_json());
+        file::write(&path, Place::User, before.as_deref(), &text)
     }
 
     /// Forgets it.
     pub fn forget(&self, home: &Home) -> Result<(), SetupError> {
-        file::remove(&Self::path(home, self.client, self.scope, &self.root))
+        let path = Self::path(home, self.client, self.scope, &self.root);
+        file::remove(&path, Place::User, None)
     }
 
     fn to_json(&self) -> Value {

@@ -41,6 +41,7 @@ const PAGES: &[Page] = &[
     page!("benchmarks", "what was promised in numbers"),
     page!("architecture", "how it fits together"),
     page!("decisions", "and why"),
+    page!("tuning", "what speed is made of"),
 ];
 
 /// Shows what `help` was asked for, if it is a document or nothing at all; everything else is about the

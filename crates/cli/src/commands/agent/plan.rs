@@ -406,13 +406,10 @@ impl Plan {
         let mut env: Vec<CString> = env
             .into_iter()
             .filter(|entry| {
-                let name = entry
-                    .as_bytes()
-                    .split(|byte| *byte == b'=')
-                    .next()
-                    .unwrap_or_default();
-                let name = String::from_utf8_lossy(name);
-                kept.iter().any(|kept| *kept == name) || !keys::may_be_key(&name)
+                let mut halves = entry.as_bytes().splitn(2, |byte| *byte == b'=');
+                let name = String::from_utf8_lossy(halves.next().unwrap_or_default());
+                let value = String::from_utf8_lossy(halves.next().unwrap_or_default());
+                kept.iter().any(|kept| *kept == name) || !keys::may_be_key(&name, &value)
             })
             .collect();
         if let Some(descriptor) = &self.descriptor {

@@ -76,9 +76,9 @@ pub fn lock(
     };
     let file = memfd::sealed(c"key", chosen.credential.value.as_bytes())?;
     let number = memfd::hand_on(&file)?;
-    let kept = variables(env)
-        .into_iter()
-        .filter(|(name, _)| !keys::may_be_key(&name.to_string_lossy()));
+    let kept = variables(env).into_iter().filter(|(name, value)| {
+        !keys::may_be_key(&name.to_string_lossy(), &value.to_string_lossy())
+    });
     let mut command = Command::new(std::env::current_exe()?);
     if let Some(name) = arguments.first() {
         command.arg0(name);

@@ -9,7 +9,8 @@ use substrate_sys::bounded::{self, Links};
 use substrate_trace::sha256_hex;
 
 const LONGEST: u64 = 16 << 20;
-const MOST_FILES: usize = 1000;
+const MOST_FILES: usize = 2000;
+const DEEPEST: usize = 12;
 
 /// How settings were.
 pub struct Watch {
@@ -40,18 +41,35 @@ impl Watch {
 
 fn look(paths: &[PathBuf]) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
+    let mut left = MOST_FILES;
     for path in paths {
-        match path.is_dir() {
-            true => {
-                let entries = fs::read_dir(path).into_iter().flatten().flatten();
-                for entry in entries.take(MOST_FILES) {
-                    note(&entry.path(), &mut found);
-                }
-            }
-            false => note(path, &mut found),
-        }
+        look_into(path, 0, &mut left, &mut found);
     }
     found
+}
+
+/// A directory and what is in it; no link leads further. Where there is more than is looked at, its list of names
+/// is told apart at least.
+fn look_into(path: &Path, depth: usize, left: &mut usize, found: &mut BTreeMap<PathBuf, String>) {
+    let is_dir = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
+    if !is_dir || depth > DEEPEST {
+        return note(path, found);
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let mut names: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    names.sort();
+    if names.len() > *left {
+        let text: Vec<String> = names
+            .iter()
+            .map(|name| name.display().to_string())
+            .collect();
+        found.insert(path.to_owned(), sha256_hex(text.join("\n").as_bytes()));
+        return;
+    }
+    *left -= names.len();
+    for name in names {
+        look_into(&name, depth + 1, left, found);
+    }
 }
 
 fn note(path: &Path, found: &mut BTreeMap<PathBuf, String>) {
@@ -76,7 +94,12 @@ fn what_runs(content: &[u8]) -> Vec<u8> {
 }
 
 fn collect(value: &serde_json::Value, parts: &mut Vec<String>) {
-    const NAMES: [&str; 8] = [
+    const NAMES: [&str; 13] = [
+        "awsAuthRefresh",
+        "awsCredentialExport",
+        "otelHeadersHelper",
+        "fileSuggestion",
+        "discoveryCommand",
         "hooks",
         "mcpServers",
         "mcp",
@@ -130,5 +153,21 @@ mod tests {
         .unwrap();
         fs::write(dir.path().join("hooks.toml"), "x").unwrap();
         assert_eq!(watch.changed(), [dir.path().join("hooks.toml"), file]);
+    }
+
+    #[test]
+    fn what_is_deep_in_a_directory_is_seen_and_links_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let plugins = dir.path().join("plugins");
+        std::fs::create_dir_all(plugins.join("cache/m/p/hooks")).unwrap();
+        let hooks = plugins.join("cache/m/p/hooks/hooks.json");
+        std::fs::write(&hooks, "{\"hooks\":{\"a\":1}}").unwrap();
+        std::os::unix::fs::symlink("/", plugins.join("out")).unwrap();
+        let watch = Watch::begin(vec![plugins.clone()]);
+        assert_eq!(watch.changed(), Vec::<PathBuf>::new());
+        std::fs::write(&hooks, "{\"hooks\":{\"a\":2}}").unwrap();
+        std::fs::create_dir(plugins.join("new")).unwrap();
+        std::fs::write(plugins.join("new/plugin.js"), "x").unwrap();
+        assert_eq!(watch.changed(), [hooks, plugins.join("new/plugin.js")]);
     }
 }
