@@ -22,6 +22,7 @@ mod login_shell;
 mod login_support;
 mod mcp;
 mod network;
+mod package;
 mod person;
 mod policy_commands;
 mod policy_history;

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use crate::service_args::DaemonCommand;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -15,7 +16,7 @@ use crate::trace_args::{FilterArgs, TraceArgs};
 #[derive(Debug, Parser)]
 #[command(
     name = "substrate",
-    version,
+    version = named_version(),
     about = "A shell that checks, contains and records what it runs",
     override_usage = "substrate [-l] [-i] [-c LINE [NAME [ARG]...] | SCRIPT [ARG]...]\n       substrate COMMAND [ARG]...",
     after_help = "In shell mode Substrate takes the options of bash, and before them:
@@ -100,7 +101,11 @@ pub enum Command {
         shell: clap_complete::Shell,
     },
     /// Print the manual page
-    Man,
+    Man {
+        /// Write the pages of all commands into this directory
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
     /// Print the policy in force and its mode, for a prompt
     Prompt {
         /// As JSON
@@ -809,6 +814,18 @@ const NAMES: [&str; 21] = [
     "mcp",
     "hook",
 ];
+
+/// The version, and the commit that it was built from where `scripts/build` has said so.
+fn named_version() -> &'static str {
+    static NAMED: LazyLock<String> = LazyLock::new(|| {
+        let version = env!("CARGO_PKG_VERSION");
+        match option_env!("SUBSTRATE_COMMIT").filter(|commit| !commit.is_empty()) {
+            Some(commit) => format!("{version} ({commit})"),
+            None => version.to_owned(),
+        }
+    });
+    &NAMED
+}
 
 /// The help text.
 pub fn help() -> String {

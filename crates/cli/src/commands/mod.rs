@@ -40,7 +40,7 @@ mod world;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory, Parser};
 use substrate_command::{Context, analyse};
@@ -131,7 +131,7 @@ pub fn run(arguments: &[OsString], asker: &Asker) -> Ending {
         Command::Uninstall(args) => uninstall::run(asker, &args),
         Command::Doctor { json } => doctor::run(asker, json),
         Command::Completions { shell } => completions(shell),
-        Command::Man => man(),
+        Command::Man { out } => man(asker, out),
         Command::Prompt { json } => prompt::run(asker, json),
         Command::Daemon(command) => daemon::run(asker, &command),
         Command::Mcp => mcp::run(),
@@ -205,7 +205,13 @@ fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     Ok(out::write(&script)?)
 }
 
-fn man() -> Result<(), Failure> {
+fn man(asker: &Asker, directory: Option<PathBuf>) -> Result<(), Failure> {
+    if let Some(directory) = directory {
+        return Ok(clap_mangen::generate_to(
+            Cli::command(),
+            asker.path(&directory),
+        )?);
+    }
     let mut page = Vec::new();
     clap_mangen::Man::new(Cli::command()).render(&mut page)?;
     Ok(out::write(&page)?)
