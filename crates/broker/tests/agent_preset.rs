@@ -263,7 +263,7 @@ fn places_that_matter() {
     let place = Place::new();
     place.policy(
         "own",
-        "mode: enforce\nworld: { enabled: off }\n\
+        "mode: enforce\nworld: { enabled: off }\nfs: { read: [\"/**\"], write: [\"/**\"] }\n\
          effects:\n  classes: { mine: [\"/srv/a/**\", \"!/srv/a/open/**\", \"/srv/a/open/x\"] }\n  \
          denied: [\"read:@mine\", \"delete:recursive:@mine\"]\n  ask: [\"read:@secrets\", \"write:@devices\"]\n",
     );

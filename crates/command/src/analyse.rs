@@ -159,6 +159,10 @@ pub(crate) struct Origin {
     pub from: Option<(Source, Word)>,
     /// The text itself, for a process substitution that only prints.
     pub text: Option<Vec<Piece>>,
+    /// The invocations that print it, by number.
+    pub producers: Vec<usize>,
+    /// The invocations that read what is written to it, for `>(…)`.
+    pub consumers: Range<usize>,
 }
 
 /// The state of one analysis.

@@ -59,6 +59,7 @@ impl Analyser<'_> {
                     findings.nested.push(Nested::Text {
                         text,
                         positional: None,
+                        zero: None,
                         here: true,
                         later: false,
                         via: None,
@@ -399,6 +400,7 @@ impl Analyser<'_> {
                     findings.nested.push(Nested::Text {
                         text,
                         positional,
+                        zero: None,
                         here: true,
                         later: false,
                         via: None,
@@ -433,6 +435,10 @@ impl Analyser<'_> {
                 scope.make_local(&text[..end.unwrap_or(text.len())]);
             }
             match split_assignment(word) {
+                Some((name, value)) if flags.contains(&b'n') && value.value().is_some() => {
+                    let target = value.value().unwrap_or_default().to_vec();
+                    scope.references.insert(name, target);
+                }
                 Some((name, value)) => {
                     let array = matches!(value.pieces.as_slice(), [Piece::Unknown(text)] if text == b"(...)");
                     let stored = if plain && !array {
@@ -547,6 +553,7 @@ fn later(text: Word) -> Nested {
     Nested::Text {
         text,
         positional: None,
+        zero: None,
         here: true,
         later: true,
         via: None,

@@ -304,6 +304,7 @@ impl Analyser<'_> {
                 findings.nested.push(Nested::Text {
                     text: word.clone(),
                     positional,
+                    zero: following.first().cloned(),
                     here: false,
                     later: false,
                     via: None,
@@ -436,6 +437,7 @@ impl Analyser<'_> {
                 text: origin.text.clone(),
                 from: origin.from.clone(),
                 some: false,
+                producers: origin.producers.clone(),
             };
             self.run_flow(
                 &flow,
@@ -458,13 +460,14 @@ impl Analyser<'_> {
     /// What reading a file gives: the output of a process substitution, or the file's content.
     pub fn file_flow(&self, file: &Word) -> Flow {
         if let [Piece::Unknown(source)] = file.pieces.as_slice()
-            && let Some(Origin { from, text }) = self.origins.get(source)
+            && let Some(origin) = self.origins.get(source)
         {
             return Flow {
                 fed: true,
-                text: text.clone(),
-                from: from.clone(),
+                text: origin.text.clone(),
+                from: origin.from.clone(),
                 some: false,
+                producers: origin.producers.clone(),
             };
         }
         Flow::source(Source::File, file.clone())
@@ -488,6 +491,7 @@ impl Analyser<'_> {
                 findings.nested.push(Nested::Text {
                     text,
                     positional,
+                    zero: None,
                     here: false,
                     later: false,
                     via: None,
@@ -543,7 +547,8 @@ impl Analyser<'_> {
         if call.stdin == Stdin::Arguments {
             let origin = Origin {
                 from: place.input.from.clone(),
-                text: None,
+                producers: place.input.producers.clone(),
+                ..Origin::default()
             };
             self.origins.insert(INPUT.to_vec(), origin);
             let input = match call.other_input {

@@ -20,6 +20,8 @@ pub(crate) enum Nested {
         text: Word,
         /// `$1`, `$2`, … of the text; `None` leaves those of the shell around it.
         positional: Option<Vec<Word>>,
+        /// `$0` of the text, where it is given.
+        zero: Option<Word>,
         here: bool,
         /// Runs later, if at all: what it sets does not count for what follows.
         later: bool,
@@ -34,6 +36,7 @@ impl Nested {
         Nested::Text {
             text,
             positional: None,
+            zero: None,
             here: false,
             later: false,
             via: None,

@@ -18,7 +18,12 @@ pub(crate) struct Flow {
     pub from: Option<(Source, Word)>,
     /// Names, and only some of those that there are.
     pub some: bool,
+    /// The invocations that it comes from, by number.
+    pub producers: Vec<usize>,
 }
+
+/// Most producers that are carried along.
+const MAX_PRODUCERS: usize = 64;
 
 impl Flow {
     /// Known text.
@@ -50,6 +55,17 @@ impl Flow {
             from: Some((source, word)),
             ..Self::default()
         }
+    }
+
+    /// The same, as it comes from these invocations too.
+    pub fn by(mut self, producers: &[usize]) -> Self {
+        let left = MAX_PRODUCERS.saturating_sub(self.producers.len());
+        let new = producers
+            .iter()
+            .filter(|producer| !self.producers.contains(producer));
+        let new: Vec<usize> = new.take(left).copied().collect();
+        self.producers.extend(new);
+        self
     }
 
     /// Text of which nothing is known.
@@ -94,13 +110,15 @@ impl Flow {
             text,
             from,
             some: self.some && next.some,
+            producers: self.producers,
         }
+        .by(&next.producers)
     }
 
     /// This or that, depending on the way that the line goes.
     pub fn or(self, other: Flow) -> Flow {
         if self.text == other.text && self.from.is_none() && other.from.is_none() {
-            return self;
+            return self.by(&other.producers);
         }
         Flow {
             text: None,
@@ -118,12 +136,14 @@ impl Flow {
                     splits: false,
                     quoted: true,
                 },
-            ),
+            )
+            .by(&self.producers),
             _ => Flow {
                 fed: true,
                 text: None,
                 from: self.from.clone(),
                 some: self.some,
+                producers: self.producers.clone(),
             },
         }
     }

@@ -15,6 +15,9 @@ use crate::scope::{Scope, Value, Variable, moved};
 use crate::word::{Piece, Word};
 use crate::{sniff, verbs};
 
+/// Most flows of a line that are noted.
+const MAX_FLOWS: usize = 1024;
+
 impl Findings {
     pub fn unclear(&mut self, why: &str) {
         self.unclear.get_or_insert_with(|| why.to_owned());
@@ -148,6 +151,7 @@ impl Analyser<'_> {
         }
         let outside = directory.map(|directory| std::mem::replace(&mut scope.cwd, directory));
         let mut inner_flow: Option<Flow> = None;
+        let outer = place.clone();
         let deeper = findings.deep.then(|| Surroundings {
             deep: true,
             ..place.clone()
@@ -170,7 +174,99 @@ impl Analyser<'_> {
             };
         }
         self.depth -= 1;
-        flow.or(inner_flow).unwrap_or_else(Flow::unknown)
+        let flow = flow.or(inner_flow).unwrap_or_else(Flow::unknown);
+        self.note_flows(index, &outer);
+        self.feed_consumers(index, &flow);
+        flow.by(&[index])
+    }
+
+    /// Notes whose output an invocation reads or runs, and who reads what it writes to `>(…)`.
+    fn note_flows(&mut self, index: usize, place: &Surroundings) {
+        let Some(invocation) = self.line.invocations.get(index) else {
+            return;
+        };
+        let (argv, effects) = (&invocation.argv, &invocation.effects);
+        let (assignments, redirects) = (&invocation.assignments, &invocation.redirects);
+        let origins = &self.origins;
+        let of = |pieces: &[Piece]| -> Vec<usize> {
+            pieces
+                .iter()
+                .filter_map(|piece| match piece {
+                    Piece::Unknown(source) => origins.get(source),
+                    _ => None,
+                })
+                .flat_map(|origin| origin.producers.iter().copied())
+                .collect()
+        };
+        let mut from = Vec::new();
+        if place.input.fed {
+            from.extend(&place.input.producers);
+            from.extend(of(place.input.text.as_deref().unwrap_or_default()));
+        }
+        // Of what only the run tells among its words, that which is code.
+        let codes: Vec<&Word> = effects
+            .iter()
+            .filter_map(|effect| match &effect.object {
+                Object::Code(_, code) if effect.action == Action::RunCode => Some(code),
+                _ => None,
+            })
+            .collect();
+        let hidden = effects.iter().any(|effect| {
+            matches!(&effect.object, Object::Code(source, _)
+                if !matches!(source, Source::File | Source::Inline | Source::Package))
+        });
+        let words = argv.iter().chain(assignments.iter().map(|set| &set.value));
+        for word in words {
+            let is_code = |code: &&Word| {
+                word.pieces
+                    .iter()
+                    .any(|piece| matches!(piece, Piece::Unknown(_)) && code.pieces.contains(piece))
+            };
+            if hidden || codes.iter().any(is_code) {
+                from.extend(of(&word.pieces));
+            }
+        }
+        let mut edges: Vec<(usize, usize)> = from.into_iter().map(|from| (from, index)).collect();
+        let targets = redirects.iter().map(|redirect| &redirect.target);
+        for piece in argv.iter().chain(targets).flat_map(|word| &word.pieces) {
+            if let Piece::Unknown(source) = piece
+                && let Some(origin) = origins.get(source)
+            {
+                edges.extend(origin.consumers.clone().map(|to| (index, to)));
+            }
+        }
+        for edge in edges {
+            if edge.0 != edge.1
+                && self.line.flows.len() < MAX_FLOWS
+                && !self.line.flows.contains(&edge)
+            {
+                self.line.flows.push(edge);
+            }
+        }
+    }
+
+    /// Says where the code comes from that readers of `>(…)` run, now that their writer is known.
+    fn feed_consumers(&mut self, index: usize, flow: &Flow) {
+        let Some((source, word)) = &flow.from else {
+            return;
+        };
+        let consumers: Vec<usize> = self
+            .line
+            .flows
+            .iter()
+            .filter(|(from, to)| *from == index && *to < index + MAX_FLOWS)
+            .map(|(_, to)| *to)
+            .collect();
+        for consumer in consumers {
+            let Some(invocation) = self.line.invocations.get_mut(consumer) else {
+                continue;
+            };
+            for effect in &mut invocation.effects {
+                if matches!(effect.object, Object::Code(Source::Stdin, _)) {
+                    effect.object = Object::Code(*source, word.clone());
+                }
+            }
+        }
     }
 
     fn source_of(&self, index: usize) -> Range<usize> {
@@ -242,6 +338,7 @@ impl Analyser<'_> {
             Nested::Text {
                 text,
                 positional,
+                zero,
                 here,
                 later,
                 via,
@@ -260,6 +357,9 @@ impl Analyser<'_> {
                     };
                     &mut child
                 };
+                if let Some(zero) = zero {
+                    scope.set(b"0", Value::Text(zero.pieces));
+                }
                 let outer = match positional {
                     Some(words) => Some(scope.positional.replace(words)),
                     None => None,
@@ -401,6 +501,7 @@ pub(crate) fn assignment_effects(set: &Assignment, prefixed: bool, findings: &mu
             findings.nested.push(Nested::Text {
                 text: set.value.clone(),
                 positional: None,
+                zero: None,
                 here: true,
                 later: true,
                 via: Some(String::from_utf8_lossy(&set.name).into_owned()),

@@ -9,6 +9,9 @@ use crate::word::Word;
 /// A line of shell text, taken apart.
 #[derive(Debug, Clone, Default)]
 pub struct Line {
+    /// What one invocation prints another reads or runs, by number, beside what pipelines say: process and command substitutions,
+    /// here-strings, descriptors.
+    pub flows: Vec<(usize, usize)>,
     /// Every simple command, in source order, commands inside wrappers after the wrapper.
     pub invocations: Vec<Invocation>,
     /// `None` when the line was fully understood; else why not, in words for a person.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::flow::Flow;
 use crate::line::Cwd;
 use crate::shell_text::state::Functions;
 use crate::word::{Piece, Word};
@@ -21,6 +22,9 @@ pub(crate) struct Variable {
     pub exported: bool,
 }
 
+/// Most names that a name is followed through.
+const MAX_REFERENCES: usize = 8;
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scope {
     pub variables: BTreeMap<Vec<u8>, Variable>,
@@ -34,12 +38,29 @@ pub(crate) struct Scope {
     pub directories: Vec<Cwd>,
     /// A function of the line is being followed.
     pub in_function: bool,
+    /// Names that stand for other names (`declare -n`).
+    pub references: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What `exec` put on descriptors.
+    pub descriptors: BTreeMap<u8, Flow>,
     /// What the variables that it made its own were before.
     pub locals: Vec<(Vec<u8>, Option<Variable>)>,
 }
 
 impl Scope {
+    /// The name that a name stands for.
+    pub fn referred<'n>(&'n self, name: &'n [u8]) -> &'n [u8] {
+        let mut name = name;
+        for _ in 0..MAX_REFERENCES {
+            match self.references.get(name) {
+                Some(target) => name = target,
+                None => break,
+            }
+        }
+        name
+    }
+
     pub fn set(&mut self, name: &[u8], value: Value) {
+        let name = &self.referred(name).to_vec();
         let exported = self
             .variables
             .get(name)
@@ -77,6 +98,7 @@ impl Scope {
                 .map(|(name, variable)| (name.clone(), variable.clone()))
                 .collect(),
             cwd: self.cwd.clone(),
+            descriptors: self.descriptors.clone(),
             ..Scope::default()
         }
     }

@@ -8,6 +8,7 @@ use substrate_compiled::{Fit, Operand, OperandPattern, Rule, Stage, View};
 use substrate_trace::{RuleRef, Verdict};
 
 use crate::facts::Facts;
+use crate::flows::Flows;
 use crate::judge_effects;
 use crate::judge_tools;
 use crate::judgement::{Judgement, Reason};
@@ -241,12 +242,11 @@ fn approval(policy: &Policy, invocation: Option<usize>, why: &str) -> Reason {
     reason
 }
 
-/// What the pipeline rules say: some stage fits the first pattern, a later one the next.
+/// What the pipeline rules say: a command fits the first pattern, and what it prints reaches one that fits the next.
 fn pipeline_reasons(line: &Line, rules: &[Rule], facts: &dyn Facts, reasons: &mut Vec<Reason>) {
-    if !line.operators || rules.is_empty() {
+    if rules.is_empty() || line.invocations.len() < 2 {
         return;
     }
-    let mut views: Vec<(u32, u32, usize, View<'_>)> = Vec::new();
     let commands: Vec<Option<Command<'_>>> = line
         .invocations
         .iter()
@@ -257,17 +257,16 @@ fn pipeline_reasons(line: &Line, rules: &[Rule], facts: &dyn Facts, reasons: &mu
                 .and_then(|program| Command::look(invocation, program, facts))
         })
         .collect();
-    for (index, (invocation, command)) in line.invocations.iter().zip(&commands).enumerate() {
-        if let Some(command) = command {
-            let stage = invocation.pipeline;
-            views.push((
-                stage.pipeline,
-                stage.index,
-                index,
-                command.view(invocation, line, facts, Meant::ANYTHING),
-            ));
-        }
-    }
+    let views: Vec<Option<View<'_>>> = line
+        .invocations
+        .iter()
+        .zip(&commands)
+        .map(|(invocation, command)| {
+            let command = command.as_ref().filter(|_| !invocation.inert)?;
+            Some(command.view(invocation, line, facts, Meant::ANYTHING))
+        })
+        .collect();
+    let mut flows: Option<Flows> = None;
     for rule in rules {
         let verdict = match rule.list {
             list if list == List::Denied.number() => Verdict::Deny,
@@ -275,24 +274,29 @@ fn pipeline_reasons(line: &Line, rules: &[Rule], facts: &dyn Facts, reasons: &mu
             list if list == List::Isolated.number() => Verdict::Isolate,
             _ => continue,
         };
-        let last = views.iter().find(|(pipeline, ..)| {
-            let mut after: Option<u32> = None;
-            rule.stages.iter().all(|pattern| {
-                let fits = views.iter().filter(|(other, at, _, _)| {
-                    other == pipeline && after.is_none_or(|after| *at > after)
-                });
-                let found = fits
-                    .filter(|(.., view)| pattern.fits(view, Fit::Generous, facts))
-                    .map(|(_, at, ..)| *at)
-                    .min();
-                after = found.or(after);
-                found.is_some()
-            })
-        });
-        if let Some((_, _, index, _)) = last {
+        let mut reached: Option<Vec<usize>> = None;
+        for pattern in &rule.stages {
+            let fits = |at: &usize| {
+                let view = views.get(*at).and_then(Option::as_ref);
+                view.is_some_and(|view| pattern.fits(view, Fit::Generous, facts))
+            };
+            let found: Vec<usize> = match &reached {
+                None => (0..views.len()).filter(fits).collect(),
+                Some(from) => {
+                    let flows = flows.get_or_insert_with(|| Flows::of(line));
+                    flows.reach(from).into_iter().filter(fits).collect()
+                }
+            };
+            let none = found.is_empty();
+            reached = Some(found);
+            if none {
+                break;
+            }
+        }
+        if let Some(index) = reached.and_then(|found| found.first().copied()) {
             reasons.push(Reason {
                 verdict,
-                invocation: Some(*index),
+                invocation: Some(index),
                 rule: reference(rule),
             });
         }

@@ -234,7 +234,8 @@ impl Analyser<'_> {
                             source.clone(),
                             Origin {
                                 from: flow.from,
-                                text: None,
+                                producers: flow.producers,
+                                ..Origin::default()
                             },
                         );
                         fields.piece(Piece::Unknown(source));
@@ -245,15 +246,26 @@ impl Analyser<'_> {
             Part::Process { body, span } => {
                 let source = here.text(span).to_vec();
                 let mut inner = here.clone();
-                if !source.starts_with(b">") {
+                let written = source.starts_with(b">");
+                if !written {
                     inner.place.input = Flow::default();
+                } else if !inner.place.input.fed {
+                    inner.place.input = Flow::unknown();
                 }
+                let first = self.line.invocations.len();
                 let flow = self.script(body, span, scope, &inner);
+                let last = if written {
+                    self.line.invocations.len()
+                } else {
+                    first
+                };
                 self.origins.insert(
                     source.clone(),
                     Origin {
                         from: flow.from,
                         text: flow.text,
+                        producers: flow.producers,
+                        consumers: first..last,
                     },
                 );
                 fields.piece(Piece::Unknown(source));
@@ -493,6 +505,7 @@ impl Analyser<'_> {
 
     /// A variable's value as far as it is known here.
     pub fn lookup(&mut self, name: &[u8], scope: &Scope) -> Value {
+        let name = scope.referred(name);
         if let Some(variable) = scope.variables.get(name) {
             return variable.value.clone();
         }
@@ -627,7 +640,7 @@ impl Analyser<'_> {
             // Prompt expansion runs the substitutions that the value holds.
             let origin = Origin {
                 from: Some((Source::Dynamic, Word::default())),
-                text: None,
+                ..Origin::default()
             };
             self.origins
                 .insert(here.text(&parameter.span).to_vec(), origin);

@@ -14,7 +14,7 @@ use super::syntax::{
     Redirection, Simple, Unit,
 };
 use super::{flat, lexer};
-use crate::analyse::{Analyser, Surroundings};
+use crate::analyse::{Analyser, Origin, Surroundings};
 use crate::effect::{Action, Effect, Object, Source};
 use crate::flow::Flow;
 use crate::line::{Assignment, Cwd, Redirect, RedirectKind};
@@ -24,6 +24,9 @@ use crate::word::{Piece, Word};
 
 /// Most values of a loop that are followed one by one.
 const MAX_ITERATIONS: usize = 32;
+
+/// Most descriptors of a shell that are followed.
+const MAX_DESCRIPTORS: usize = 16;
 
 /// Most ways to read a command whose words are aliases.
 const MAX_READINGS: usize = 16;
@@ -271,7 +274,7 @@ impl Analyser<'_> {
             let redirects = self.redirections(&command.redirects, scope, here);
             inner = here.clone();
             silent = writes_output_elsewhere(&redirects);
-            if let Some(input) = self.input_of(&redirects) {
+            if let Some(input) = self.input_of(&redirects, scope) {
                 inner.place.input = input;
             }
             let mut all = inner.place.redirects.to_vec();
@@ -352,8 +355,21 @@ impl Analyser<'_> {
                 // What it reads comes through a pipe from whoever holds the other end.
                 let mut inner = here.clone();
                 inner.place.input = Flow::unknown();
-                self.command(body, &mut scope.clone(), &inner);
-                scope.set(name, Value::Unknown);
+                let printed = self.command(body, &mut scope.clone(), &inner);
+                // Whoever opens the descriptors in its array reads what it prints.
+                let source = [b"<coproc ", name.as_slice(), b">"].concat();
+                let origin = Origin {
+                    from: printed.from,
+                    producers: printed.producers,
+                    ..Origin::default()
+                };
+                self.origins.insert(source.clone(), origin);
+                let end = Word {
+                    pieces: vec![Piece::Unknown(source)],
+                    splits: false,
+                    quoted: true,
+                };
+                scope.set(name, Value::Array(vec![end.clone(), end]));
                 Flow::bytes(Vec::new())
             }
         };
@@ -563,8 +579,19 @@ impl Analyser<'_> {
         let silent = writes_output_elsewhere(&own);
         let mut place = here.place.clone();
         place.source = Some(here.source(&simple.span));
-        if let Some(input) = self.input_of(&own) {
-            place.input = input;
+        match self.input_of(&own, scope) {
+            Some(input) => place.input = input,
+            None => {
+                let kept = scope.descriptors.get(&0).filter(|_| !place.input.fed);
+                if let Some(input) = kept {
+                    place.input = input.clone();
+                }
+            }
+        }
+        if let [only] = argv.as_slice()
+            && only.value() == Some(b"exec")
+        {
+            self.keep_descriptors(&own, scope);
         }
         let aliased = simple
             .words
@@ -809,15 +836,56 @@ impl Analyser<'_> {
     }
 
     /// What redirections put on standard input.
-    fn input_of(&self, redirects: &[(u8, Redirect)]) -> Option<Flow> {
-        let (_, redirect) = redirects.iter().rfind(|(descriptor, redirect)| {
-            *descriptor == 0 && redirect.kind != RedirectKind::Duplicate
-        })?;
+    fn input_of(&self, redirects: &[(u8, Redirect)], scope: &Scope) -> Option<Flow> {
+        let (_, redirect) = redirects.iter().rfind(|(descriptor, _)| *descriptor == 0)?;
         Some(match redirect.kind {
+            // `<&3`, or what only the run tells: `<&${COPROC[0]}`.
+            RedirectKind::Duplicate | RedirectKind::Read
+                if let Some(flow) = self.duplicated(&redirect.target, scope) =>
+            {
+                flow
+            }
+            RedirectKind::Duplicate => return None,
             RedirectKind::Text => Flow::text(redirect.target.pieces.clone()),
             RedirectKind::Read | RedirectKind::ReadWrite => self.file_flow(&redirect.target),
             _ => return None,
         })
+    }
+
+    fn duplicated(&self, target: &Word, scope: &Scope) -> Option<Flow> {
+        if let Some(digits) = target.value() {
+            let digits = digits.strip_suffix(b"-").unwrap_or(digits);
+            let number = std::str::from_utf8(digits).ok()?.parse().ok()?;
+            return scope.descriptors.get(&number).cloned();
+        }
+        match target.pieces.as_slice() {
+            [Piece::Unknown(source)] => self.origins.get(source).map(|origin| Flow {
+                fed: true,
+                text: origin.text.clone(),
+                from: origin.from.clone(),
+                some: false,
+                producers: origin.producers.clone(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// What `exec` without a command does to the descriptors of this shell.
+    fn keep_descriptors(&mut self, own: &[(u8, Redirect)], scope: &mut Scope) {
+        for (descriptor, redirect) in own {
+            let flow = match redirect.kind {
+                RedirectKind::Text => Flow::text(redirect.target.pieces.clone()),
+                RedirectKind::Read | RedirectKind::ReadWrite => self.file_flow(&redirect.target),
+                RedirectKind::Duplicate => match self.duplicated(&redirect.target, scope) {
+                    Some(flow) => flow,
+                    None => continue,
+                },
+                _ => continue,
+            };
+            if scope.descriptors.len() < MAX_DESCRIPTORS {
+                scope.descriptors.insert(*descriptor, flow);
+            }
+        }
     }
 
     /// Forgets every variable that a loop body sets, and the directory if it moves.
