@@ -304,3 +304,40 @@ fn places_that_matter() {
         assert_eq!(verdict(line), expected, "{line}");
     }
 }
+
+/// What a shell makes of its words, and code that the line itself has written.
+#[test]
+fn words_as_a_shell_takes_them() {
+    let place = Place::new();
+    let broker = place.broker("agent");
+    let project = place.project();
+    let verdict = |line: &str| judge(&broker, line, &project).judgement.verdict;
+    for line in [
+        "declare -n r=c; c='rm -rf /etc'; $r",
+        "sh -c 'rm -rf \"$0\"' /etc",
+        "echo 'rm -rf /etc' > x.sh; sh x.sh",
+        "echo 'rm -rf /etc' >> x.sh; ./x.sh",
+        "cat > x.sh <<E\nrm -rf /etc\nE\nbash x.sh",
+        "echo 'rm -rf /etc' | tee x.sh; sh ./x.sh",
+        "{ echo 'rm -rf /etc'; } > x.sh; sh x.sh",
+        "git add -f .env",
+        "git add ~/.ssh/id_rsa",
+        "mysql -e 'select 1; drop table users'",
+        "t=$(mktemp -d); rm -rf \"$t/../../etc\"",
+    ] {
+        assert!(verdict(line) >= Verdict::Ask, "{line}");
+    }
+    for line in [
+        "t=$(mktemp -d); rm -rf \"$t\"",
+        "t=$(mktemp -d /tmp/build.XXXXXX) && touch \"$t/a\" && rm -rf \"$t\"",
+        "rm -rf \"$TMPDIR/x\"",
+        "git ls-files '*.tmp' | xargs rm -f",
+        "ls *.log | xargs rm -f",
+        "git add -A",
+        "git add src .gitignore docs/policy.md",
+        "mysql -e \"select * from t where a = 'drop table x'\"",
+        "psql -c 'SELECT 1 -- drop table x'",
+    ] {
+        assert!(verdict(line) < Verdict::Ask, "{line}");
+    }
+}

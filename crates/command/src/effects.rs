@@ -455,6 +455,18 @@ impl Analyser<'_> {
             return;
         }
         findings.code(Source::File, word.clone());
+        if matches!(call.stdin, Stdin::Shell)
+            && let Some(text) = self.written_text(word)
+        {
+            findings.nested.push(Nested::Text {
+                text,
+                positional: Some(following.to_vec()),
+                zero: None,
+                here: false,
+                later: false,
+                via: None,
+            });
+        }
     }
 
     /// What reading a file gives: the output of a process substitution, or the file's content.
@@ -672,6 +684,12 @@ impl Analyser<'_> {
                     .unwrap_or_else(Flow::unknown),
                 _ => place.input.clone(),
             },
+            Product::Input if call.name == b"tee" => {
+                for file in call.operands.iter().take(MAX_ITEMS) {
+                    self.keep_file(file, &place.input, args.has("-a"));
+                }
+                place.input.clone()
+            }
             Product::Input => match call.name {
                 b"cat" | b"tee" | b"pv" | b"buffer" | b"sponge" | b"stdbuf" => place.input.clone(),
                 _ if place.input.fed => place.input.changed(),

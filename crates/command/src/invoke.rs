@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::analyse::{Analyser, Surroundings};
-use crate::args;
+use crate::args::{self, Args};
 use crate::condition::{consequences, is_inert, shows_only};
 use crate::effect::{Action, Effect, Object, Source};
 use crate::environment::{self, Runs};
@@ -114,6 +114,9 @@ impl Analyser<'_> {
             }
         } else if !is_inert(&levels, &args, &argv) {
             consequences(&levels, &args, &argv, false, &mut findings);
+        }
+        if !handled && function == IsFunction::No {
+            self.special(name.as_deref(), &argv, &args, &mut findings);
         }
         let inert = !handled && shows_only(&levels, &args, &argv);
         drop(levels);
@@ -266,6 +269,83 @@ impl Analyser<'_> {
                     effect.object = Object::Code(*source, word.clone());
                 }
             }
+        }
+    }
+
+    /// What a few programs print or are, that no model can say.
+    fn special(
+        &mut self,
+        name: Option<&[u8]>,
+        argv: &[Word],
+        args: &Args,
+        findings: &mut Findings,
+    ) {
+        // A script that the line itself has written: what it does is known.
+        if let Some(program) = argv.first()
+            && program.known_prefix().contains(&b'/')
+            && let Some(text) = self.written_text(program)
+        {
+            findings.nested.push(Nested::Text {
+                text,
+                positional: Some(argv.get(1..).unwrap_or_default().to_vec()),
+                zero: None,
+                here: false,
+                later: false,
+                via: None,
+            });
+        }
+        let operands = || {
+            let words = args.operands.iter().filter(|operand| !operand.subcommand);
+            words.filter_map(|operand| argv.get(operand.index))
+        };
+        match name {
+            // A new name in the directory for temporary files, or where its pattern says.
+            Some(b"mktemp") if !args.options.iter().any(|option| option.value.is_some()) => {
+                let pattern = operands().next();
+                let start: Option<&[u8]> = match pattern.map(Word::value) {
+                    None => Some(b"/tmp/tmp."),
+                    Some(pattern) => pattern,
+                };
+                if let Some(start) = start {
+                    let end =
+                        start.len() - start.iter().rev().take_while(|byte| **byte == b'X').count();
+                    let in_tmp = !start.contains(&b'/') && args.has("-t");
+                    let mut text = Word::default();
+                    if in_tmp {
+                        text.push_known(b"/tmp/");
+                    }
+                    text.push_known(&start[..end]);
+                    push_piece(&mut text.pieces, Piece::Unknown(b"<new>".to_vec()));
+                    findings.output = Some(Flow::text(text.pieces));
+                }
+            }
+            // Names that a pattern chooses are some of those that there are.
+            Some(b"ls" | b"git") => {
+                let lists = name == Some(b"ls")
+                    || args
+                        .subcommands
+                        .first()
+                        .is_some_and(|sub| sub == "ls-files");
+                let chooses = |word: &Word| {
+                    let glob = word
+                        .pieces
+                        .iter()
+                        .any(|piece| matches!(piece, Piece::Glob(_)));
+                    let text = word.text();
+                    let letters = text.iter().any(u8::is_ascii_alphanumeric);
+                    let name = text.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+                    letters
+                        && (glob || text.contains(&b'*'))
+                        && name.iter().any(u8::is_ascii_alphanumeric)
+                };
+                if lists && operands().next().is_some() && operands().all(chooses) {
+                    findings.output = Some(Flow {
+                        some: true,
+                        ..Flow::unknown()
+                    });
+                }
+            }
+            _ => {}
         }
     }
 

@@ -310,9 +310,94 @@ pub(crate) fn sets_identity(word: &Word) -> bool {
     })
 }
 
-/// What SQL text does beyond queries.
+/// What SQL text does beyond queries. Text that is no SQL to the parser is looked at word by word as it is.
 pub(crate) fn sql(word: &Word, effects: &mut Vec<Effect>) {
-    let text = word.text().to_ascii_uppercase();
+    let text = word.text();
+    match sql_parts(&text) {
+        Some(parts) => parts.iter().for_each(|part| sql_words(part, effects)),
+        None => sql_words(&text, effects),
+    }
+}
+
+#[cfg(not(feature = "parse"))]
+fn sql_parts(_text: &[u8]) -> Option<Vec<Vec<u8>>> {
+    None
+}
+
+/// The statements of SQL text that do not only query, without comments, strings and quoted names.
+#[cfg(feature = "parse")]
+fn sql_parts(text: &[u8]) -> Option<Vec<Vec<u8>>> {
+    use sqlparser::ast::{SetExpr, Statement};
+    use sqlparser::dialect::GenericDialect;
+    use sqlparser::parser::Parser;
+    use sqlparser::tokenizer::{Token, Tokenizer};
+
+    const MAX_SQL: usize = 16 * 1024;
+    const MAX_DEPTH: usize = 40;
+    let text = std::str::from_utf8(text)
+        .ok()
+        .filter(|text| text.len() <= MAX_SQL && !runs_text(text))?;
+    let dialect = GenericDialect {};
+    let queries = |statement: &Statement| match statement {
+        // Only a plain query is surely one: `WITH x AS (DELETE …)` is a query too.
+        Statement::Query(query) => {
+            query.with.is_none()
+                && matches!(
+                    *query.body,
+                    SetExpr::Select(_) | SetExpr::Values(_) | SetExpr::SetOperation { .. }
+                )
+        }
+        _ => false,
+    };
+    let parsed = Parser::new(&dialect)
+        .with_recursion_limit(MAX_DEPTH)
+        .try_with_sql(text)
+        .and_then(|mut parser| parser.parse_statements());
+    if let Ok(statements) = &parsed
+        && statements.iter().all(queries)
+    {
+        return Some(Vec::new());
+    }
+    let tokens = Tokenizer::new(&dialect, text).tokenize().ok()?;
+    let mut parts = vec![Vec::new()];
+    for token in tokens {
+        let part = match token {
+            Token::SemiColon => {
+                parts.push(Vec::new());
+                continue;
+            }
+            Token::Whitespace(_) => " ".to_owned(),
+            Token::Word(word) if word.quote_style.is_some() => "quoted".to_owned(),
+            // Left out, so that a condition such as `1=1` still looks like one.
+            Token::Word(_) | Token::Number(..) => token.to_string(),
+            // The body of a procedure, which `DO` runs.
+            Token::DollarQuotedString(body) => body.value,
+            _ => " ".to_owned(),
+        };
+        if let Some(last) = parts.last_mut() {
+            last.extend_from_slice(part.as_bytes());
+        }
+    }
+    Some(parts)
+}
+
+/// Whether some database runs what looks like a comment or a string to others: `/*!…*/` and `--x` are
+/// code to MySQL, and `EXECUTE '…'` is everywhere.
+#[cfg(feature = "parse")]
+fn runs_text(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let pairs = || bytes.windows(3);
+    let upper = text.to_ascii_uppercase();
+    pairs().any(|part| part == b"/*!" || part == b"/*M")
+        || pairs().any(|part| part.starts_with(b"--") && !part[2].is_ascii_whitespace())
+        || ["EXEC", "PREPARE", "EVAL", "QUERY_TO_XML", "DBLINK"]
+            .iter()
+            .any(|word| upper.contains(word))
+}
+
+/// What SQL does, by its words.
+fn sql_words(text: &[u8], effects: &mut Vec<Effect>) {
+    let text = text.to_ascii_uppercase();
     for statement in text.split(|&byte| byte == b';') {
         let tokens: Vec<&[u8]> = statement
             .split(|byte| !(byte.is_ascii_alphanumeric() || *byte == b'_'))
@@ -490,6 +575,38 @@ mod tests {
         assert!(!deletes("ALTER TABLE t ADD c int"));
         assert!(!deletes("DELETE FROM users WHERE id = 1"));
         assert!(!deletes("select * from dropped"));
+        assert!(deletes(
+            "WITH x AS (DELETE FROM t RETURNING *) SELECT * FROM x"
+        ));
+        assert!(deletes("EXPLAIN ANALYZE DELETE FROM users"));
+        assert!(deletes("select 1; -- just looking\ndrop table \"users\""));
+        assert!(deletes("\\echo x\ndrop table users"));
+        assert!(deletes("DROP/**/TABLE users"));
+        assert!(deletes("dElEtE fRoM users"));
+        assert!(deletes("select 1 /*!50000 ; drop table users */"));
+        assert!(deletes("select 5--1; drop table users"));
+        assert!(deletes("do $$ begin drop table users; end $$"));
+        assert!(deletes("execute immediate 'drop table users'"));
+    }
+
+    #[cfg(feature = "parse")]
+    #[test]
+    fn text_in_sql_is_no_statement() {
+        for text in [
+            "select count(*) from t where a = 'drop table x'",
+            "SELECT 1 -- drop table x",
+            "select /* truncate t */ 2",
+            "SELECT \"delete\" FROM t",
+            "insert into notes values ('DELETE FROM users')",
+            "update t set note = 'drop table x' where id = 3",
+            "create table t (a int) -- truncate x",
+        ] {
+            let mut effects = Vec::new();
+            sql(&Word::from(text), &mut effects);
+            assert!(effects.is_empty(), "{text}");
+        }
+        let deep = format!("select {}1{}", "(".repeat(5000), ")".repeat(5000));
+        sql(&Word::from(deep.as_str()), &mut Vec::new());
     }
 
     #[test]

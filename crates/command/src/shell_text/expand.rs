@@ -564,6 +564,8 @@ impl Analyser<'_> {
             .find(|(variable, _)| variable == name)
         {
             Some((_, value)) => known(value),
+            // Where a world is, that is `/tmp`; elsewhere somebody has said so.
+            None if name == b"TMPDIR" => known(b"/tmp"),
             None => Value::Unknown,
         }
     }

@@ -270,10 +270,12 @@ impl Analyser<'_> {
         let mut inner;
         let mut here = here;
         let mut silent = false;
+        let mut files = Vec::new();
         if !command.redirects.is_empty() {
             let redirects = self.redirections(&command.redirects, scope, here);
             inner = here.clone();
             silent = writes_output_elsewhere(&redirects);
+            files = output_files(&redirects);
             if let Some(input) = self.input_of(&redirects, scope) {
                 inner.place.input = input;
             }
@@ -373,6 +375,9 @@ impl Analyser<'_> {
                 Flow::bytes(Vec::new())
             }
         };
+        for (file, appends) in &files {
+            self.keep_file(file, &flow, *appends);
+        }
         // A redirection of the group itself is an effect even when no command inside shows it.
         if silent {
             Flow::bytes(Vec::new())
@@ -577,6 +582,7 @@ impl Analyser<'_> {
             .collect();
         let own = self.redirections(&simple.redirects, scope, here);
         let silent = writes_output_elsewhere(&own);
+        let files = output_files(&own);
         let mut place = here.place.clone();
         place.source = Some(here.source(&simple.span));
         match self.input_of(&own, scope) {
@@ -649,6 +655,9 @@ impl Analyser<'_> {
                 };
             }
             self.following.active.pop();
+        }
+        for (file, appends) in &files {
+            self.keep_file(file, &flow, *appends);
         }
         if silent {
             flow = Flow::bytes(Vec::new());
@@ -909,6 +918,19 @@ fn ends_never(header: &[u8]) -> bool {
         .next()
         .is_some_and(|condition| condition.trim_ascii().is_empty())
         && parts.next().is_some()
+}
+
+/// The files that standard output goes to, and whether it is added to them.
+fn output_files(redirects: &[(u8, Redirect)]) -> Vec<(Word, bool)> {
+    let files = redirects.iter().filter(|(descriptor, redirect)| {
+        *descriptor == 1 && matches!(redirect.kind, RedirectKind::Write | RedirectKind::Append)
+    });
+    files
+        .map(|(_, redirect)| {
+            let appends = redirect.kind == RedirectKind::Append;
+            (redirect.target.clone(), appends)
+        })
+        .collect()
 }
 
 fn writes_output_elsewhere(redirects: &[(u8, Redirect)]) -> bool {
