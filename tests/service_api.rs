@@ -355,7 +355,7 @@ fn a_question_waits_for_its_answer_in_each_way_that_a_client_may_choose() {
     let attempt = format!("/v1/attempts/{}", pending["attempt"].as_str().unwrap());
     assert_eq!(place.send("GET", &attempt, b"").status, 202);
     let (status, error) = place.post(&question, &json!({ "answer": "always" }));
-    assert_eq!(status, 403, "a client does not answer for longer: {error}");
+    assert_eq!(status, 400, "a client does not answer for longer: {error}");
     let (status, answered) = place.post(&question, &json!({ "answer": "once" }));
     assert_eq!((status, &answered["by"]), (200, &json!("client")));
     until("it has run", || {

@@ -44,10 +44,6 @@ pub struct WaitingList {
 pub enum Choice {
     /// This once.
     Once,
-    /// As long as the session; a person at a terminal only.
-    Session,
-    /// Until it is revoked; a person at a terminal only.
-    Always,
     /// No.
     Refuse,
 }
@@ -67,8 +63,6 @@ pub struct Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
-    /// A person at a terminal that no session encloses.
-    Person,
     /// A client that no session encloses, for its user.
     Client,
 }

@@ -600,9 +600,6 @@ pub enum ApprovalsCommand {
         /// Allow it this once
         #[arg(long, group = "choice")]
         once: bool,
-        /// Allow it as long as the session of who asks lasts
-        #[arg(long, group = "choice")]
-        session: bool,
         /// Allow it until it is revoked
         #[arg(long, group = "choice")]
         always: bool,

@@ -117,15 +117,10 @@ impl Attempts {
         known.all.insert(attempt.id.clone(), Arc::clone(attempt));
     }
 
-    /// Enters an attempt under a key, by whose it is; he may have sent the same request before.
-    pub fn keyed(
-        &self,
-        attempt: &Arc<Attempt>,
-        (whose, key): (String, &str),
-        request: &str,
-    ) -> Keyed {
+    /// Enters an attempt under the key of its client, who may have sent the same request, known by its digest, before.
+    pub fn keyed(&self, attempt: &Arc<Attempt>, key: &str, request: &str) -> Keyed {
         let mut known = lock(&self.0);
-        let name = (whose, key.to_owned());
+        let name = (attempt.agent.clone(), key.to_owned());
         let Some((id, before)) = known.keys.get(&name) else {
             known
                 .keys
@@ -153,6 +148,12 @@ impl Attempts {
         }
     }
 
+    /// How many are not over.
+    pub fn unfinished(&self) -> usize {
+        let known = lock(&self.0);
+        known.all.len() - known.over.len().min(known.all.len())
+    }
+
     /// All that are not over.
     pub fn running(&self) -> Vec<Arc<Attempt>> {
         let known = lock(&self.0);
@@ -167,10 +168,6 @@ impl Attempts {
 mod tests {
     use super::*;
 
-    fn own(key: &str) -> (String, &str) {
-        ("a".to_owned(), key)
-    }
-
     fn attempt() -> Arc<Attempt> {
         Attempt::new("a", std::io::pipe().unwrap().1)
     }
@@ -180,25 +177,16 @@ mod tests {
         let attempts = Attempts::default();
         let (first, second) = (attempt(), attempt());
         attempts.add(&first);
-        assert!(matches!(
-            attempts.keyed(&first, own("k"), "true"),
-            Keyed::New
-        ));
-        match attempts.keyed(&second, own("k"), "true") {
+        assert!(matches!(attempts.keyed(&first, "k", "true"), Keyed::New));
+        match attempts.keyed(&second, "k", "true") {
             Keyed::Same(same) => assert_eq!(same.id, first.id),
             _ => panic!("the same request is the same attempt"),
         }
         assert!(matches!(
-            attempts.keyed(&second, own("k"), "false"),
+            attempts.keyed(&second, "k", "false"),
             Keyed::Other
         ));
-        assert!(matches!(
-            attempts.keyed(&second, own("l"), "false"),
-            Keyed::New
-        ));
-        // Who is below a session has keys of his own.
-        let other = ("a below 7".to_owned(), "k");
-        assert!(matches!(attempts.keyed(&second, other, "true"), Keyed::New));
+        assert!(matches!(attempts.keyed(&second, "l", "false"), Keyed::New));
     }
 
     #[test]
@@ -206,14 +194,14 @@ mod tests {
         let attempts = Attempts::default();
         let first = attempt();
         attempts.add(&first);
-        attempts.keyed(&first, own("k"), "true");
+        attempts.keyed(&first, "k", "true");
         attempts.over(&first, REMEMBERED_BYTES);
         assert!(attempts.find(&first.id).is_some());
         let second = attempt();
         attempts.add(&second);
         attempts.over(&second, 1);
         assert!(attempts.find(&first.id).is_none() && attempts.find(&second.id).is_some());
-        assert!(matches!(attempts.keyed(&second, own("k"), "x"), Keyed::New));
+        assert!(matches!(attempts.keyed(&second, "k", "x"), Keyed::New));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use substrate_sys::environment;
 use substrate_sys::poll::{self, Wanted};
 use substrate_sys::terminal::Size;
 use substrate_text::base64;
-use substrate_trace::{Component, Event, RateLimit, SpanInfo, Stdin};
+use substrate_trace::{Component, Event, RateLimit, SpanInfo, Stdin, sha256_hex};
 use substrate_world::backend::Master;
 
 use crate::accounts::{self, Account, Kind, UsedUp};
@@ -35,6 +35,8 @@ use crate::who;
 
 /// Most bytes of each output stream that an answer carries.
 pub(crate) const OUTPUT: usize = 8 << 20;
+/// Most commands that run, wait for a place or wait for a person.
+const UNFINISHED: usize = 400;
 /// How long a question waits where the client does not say.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// No question waits longer.
@@ -188,14 +190,20 @@ pub(crate) fn start(
         let text = "the service is about to end";
         return Err(Problem::new(Code::Ending, text).hint("ask again: another one is started"));
     }
+    if service.attempts.unfinished() >= UNFINISHED {
+        let text = format!("{UNFINISHED} commands run or wait already");
+        return Err(Problem::new(Code::Busy, text).hint("ask again in a moment"));
+    }
     let failed = |error: io::Error| Problem::new(Code::Failed, error.to_string());
     let (abandoned, wanted) = io::pipe().map_err(failed)?;
     let attempt = Attempt::new(&prepared.agent, wanted);
     service.attempts.add(&attempt);
     if let Some(key) = key {
         let text = serde_json::to_string(&prepared.request).unwrap_or_default();
-        let whose = who::keyring(&caller, &prepared.agent);
-        match service.attempts.keyed(&attempt, (whose, key), &text) {
+        match service
+            .attempts
+            .keyed(&attempt, key, &sha256_hex(text.as_bytes()))
+        {
             Keyed::New => {}
             Keyed::Same(earlier) => {
                 finish(service, &attempt, Err(bad("never started")));
@@ -213,7 +221,7 @@ pub(crate) fn start(
     }
     let (service, ours) = (Arc::clone(service), Arc::clone(&attempt));
     let run = move || {
-        let _slot = service.slot();
+        let _slot = service.slot(&ours.agent);
         let result = run(&service, &ours, caller, prepared, abandoned, ends);
         finish(&service, &ours, result);
     };

@@ -138,15 +138,15 @@ impl Front for ApiFront {
         let question = self.question(inquiry);
         let id = question.id.clone();
         let queue = &self.service.queue;
-        let Some(put) = queue.put(question, inquiry.proposed().to_vec()) else {
+        let Some(put) = queue.put(question) else {
             return Ok(Given::denied());
         };
         // Whoever hears of the question finds it.
         self.attempt.set(State::Asking(id));
         // Whoever waits for a person keeps nobody else from running.
-        let given = self
-            .service
-            .beside_the_slots(|| queue.wait(put, self.patience, &|| self.attempt.is_wanted()));
+        let given = self.service.beside_the_slots(&self.attempt.agent, || {
+            queue.wait(put, self.patience, &|| self.attempt.is_wanted())
+        });
         self.attempt.set(State::Running);
         Ok(given)
     }

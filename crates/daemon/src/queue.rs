@@ -5,8 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use substrate_api::approvals::{By, Choice, Waiting};
-use substrate_broker::approvals::Approved;
+use substrate_api::approvals::{Choice, Waiting};
 use substrate_executor::front::Given;
 use substrate_trace::Answer;
 
@@ -22,7 +21,6 @@ pub(crate) struct Queue(Mutex<BTreeMap<String, Question>>);
 
 struct Question {
     about: Waiting,
-    proposed: Vec<Approved>,
     since: Instant,
     answer: mpsc::Sender<Choice>,
 }
@@ -39,12 +37,6 @@ pub(crate) struct Put {
 pub(crate) enum NotAnswered {
     #[error("no such question waits")]
     Unknown,
-    #[error(
-        "a client may answer `once` or `refuse`; `substrate approvals answer` at a terminal can remember"
-    )]
-    OnlyAPerson,
-    #[error("an answer to this question cannot be remembered; `once` and `refuse` are possible")]
-    OnlyOnce,
 }
 
 impl Queue {
@@ -53,7 +45,7 @@ impl Queue {
     }
 
     /// Puts a question; nothing when there are too many.
-    pub fn put(&self, about: Waiting, proposed: Vec<Approved>) -> Option<Put> {
+    pub fn put(&self, about: Waiting) -> Option<Put> {
         let (answer, answered) = mpsc::channel();
         let (id, since) = (about.id.clone(), Instant::now());
         let mut all = self.lock();
@@ -62,7 +54,6 @@ impl Queue {
         }
         let question = Question {
             about,
-            proposed,
             since,
             answer,
         };
@@ -83,9 +74,8 @@ impl Queue {
                 Err(_) => break None,
             }
         };
-        let question = self.lock().remove(&put.id);
-        let proposed = question.map(|question| question.proposed);
-        given(choice, proposed.unwrap_or_default())
+        self.lock().remove(&put.id);
+        given(choice)
     }
 
     /// The questions, the oldest first.
@@ -108,16 +98,9 @@ impl Queue {
     }
 
     /// Answers one.
-    pub fn answer(&self, id: &str, choice: Choice, by: By) -> Result<(), NotAnswered> {
+    pub fn answer(&self, id: &str, choice: Choice) -> Result<(), NotAnswered> {
         let all = self.lock();
         let question = all.get(id).ok_or(NotAnswered::Unknown)?;
-        let lasts = matches!(choice, Choice::Session | Choice::Always);
-        if lasts && by != By::Person {
-            return Err(NotAnswered::OnlyAPerson);
-        }
-        if lasts && !question.about.can_be_remembered {
-            return Err(NotAnswered::OnlyOnce);
-        }
         // Whoever asked may have given up a moment ago.
         question
             .answer
@@ -126,17 +109,16 @@ impl Queue {
     }
 }
 
-fn given(choice: Option<Choice>, proposed: Vec<Approved>) -> Given {
-    let (answer, what) = match choice {
-        Some(Choice::Once) => (Answer::Once, Vec::new()),
-        Some(Choice::Session) => (Answer::Session, proposed),
-        Some(Choice::Always) => (Answer::Always, proposed),
-        Some(Choice::Refuse) => (Answer::Refused, Vec::new()),
-        None => (Answer::Nobody, Vec::new()),
-    };
+/// Nothing is remembered here: who asks through a socket is known by the process that made it, and a process can become
+/// another program. What lasts is granted by `substrate approvals` at a terminal.
+fn given(choice: Option<Choice>) -> Given {
     Given {
-        answer,
-        what,
+        answer: match choice {
+            Some(Choice::Once) => Answer::Once,
+            Some(Choice::Refuse) => Answer::Refused,
+            None => Answer::Nobody,
+        },
+        what: Vec::new(),
         for_session: false,
     }
 }
@@ -160,20 +142,16 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_reaches_who_asked_and_nobody_answers_for_longer_than_he_may() {
+    fn an_answer_reaches_who_asked_and_lasts_no_longer() {
         let queue = Queue::default();
         let long = Duration::from_secs(60);
         std::thread::scope(|scope| {
-            let put = queue.put(about("q", true), Vec::new()).unwrap();
+            let put = queue.put(about("q", true)).unwrap();
             let asking = scope.spawn(|| queue.wait(put, long, &|| true));
-            let refused = queue.answer("q", Choice::Always, By::Client);
-            assert_eq!(refused, Err(NotAnswered::OnlyAPerson));
-            assert_eq!(
-                queue.answer("x", Choice::Once, By::Person),
-                Err(NotAnswered::Unknown)
-            );
-            queue.answer("q", Choice::Always, By::Person).unwrap();
-            assert_eq!(asking.join().unwrap().answer, Answer::Always);
+            assert_eq!(queue.answer("x", Choice::Once), Err(NotAnswered::Unknown));
+            queue.answer("q", Choice::Once).unwrap();
+            let given = asking.join().unwrap();
+            assert_eq!((given.answer, given.what.len()), (Answer::Once, 0));
         });
         assert_eq!(queue.len(), 0);
     }
@@ -182,7 +160,7 @@ mod tests {
     fn a_question_ends_with_its_time_and_with_whoever_wanted_it() {
         let queue = Queue::default();
         let short = Duration::from_millis(1);
-        let put = |id| queue.put(about(id, true), Vec::new()).unwrap();
+        let put = |id| queue.put(about(id, true)).unwrap();
         let nobody = queue.wait(put("q"), short, &|| true);
         assert_eq!(nobody.answer, Answer::Nobody);
         let long = Duration::from_secs(60);

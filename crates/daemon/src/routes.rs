@@ -210,6 +210,11 @@ async fn execute(
     let request: ExecuteRequest = document(request.into_body()).await?;
     let (approval, pty) = (request.approval, request.pty);
     let key = idempotency_key(&headers)?;
+    if key.is_some() {
+        let text =
+            "an Idempotency-Key is for clients outside sessions, who may come back for the answer";
+        who::outside(&caller, text)?;
+    }
     if approval == Approval::Later {
         let text =
             "approval `later` is for clients outside sessions, who may come back for the answer";
@@ -505,14 +510,9 @@ async fn answer(
     let given: Answer = document(request.into_body()).await?;
     execute::same_version(given.v)?;
     let by = blocking(move || who::answers_as(&caller)).await??;
-    let answered = service.queue.answer(&id, given.answer, by);
-    answered.map_err(|error| {
-        let code = match error {
-            NotAnswered::Unknown => Code::NotFound,
-            NotAnswered::OnlyAPerson => Code::Forbidden,
-            NotAnswered::OnlyOnce => Code::Conflict,
-        };
-        Problem::new(code, error.to_string())
+    let answered = service.queue.answer(&id, given.answer);
+    answered.map_err(|NotAnswered::Unknown| {
+        Problem::new(Code::NotFound, NotAnswered::Unknown.to_string())
     })?;
     Ok(Json(Answered {
         v: VERSION,

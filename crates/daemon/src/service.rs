@@ -1,6 +1,6 @@
 //! What all requests share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -29,6 +29,8 @@ use crate::terminals::Terminals;
 
 /// Commands at once; more wait.
 pub(crate) const COMMANDS: usize = 64;
+/// Of these for one agent, so that none keeps all others from running.
+const OF_ONE_AGENT: usize = 48;
 
 /// Variables of whoever started the service that commands get.
 const HANDED_ON: [&str; 14] = [
@@ -123,23 +125,23 @@ impl Service {
     }
 
     /// Waits for a place among the commands that run.
-    pub fn slot(self: &Arc<Service>) -> Slot {
-        self.slots.wait();
+    pub fn slot(self: &Arc<Service>, agent: &str) -> Slot {
+        self.slots.wait(agent);
         self.touch();
-        Slot(Arc::clone(self))
+        Slot(Arc::clone(self), agent.to_owned())
     }
 
     /// Gives the place of a command back while it waits for something else than the machine.
-    pub fn beside_the_slots<T>(&self, waits: impl FnOnce() -> T) -> T {
-        self.slots.free_one();
+    pub fn beside_the_slots<T>(&self, agent: &str, waits: impl FnOnce() -> T) -> T {
+        self.slots.free_one(agent);
         let waited = waits();
-        self.slots.wait();
+        self.slots.wait(agent);
         waited
     }
 
     /// How many commands run.
     pub fn running(&self) -> usize {
-        *lock(&self.slots.taken)
+        lock(&self.slots.taken).all
     }
 
     pub fn connected(self: &Arc<Service>) -> Connection {
@@ -200,33 +202,51 @@ impl Service {
 /// Commands that may run at once.
 #[derive(Default)]
 struct Slots {
-    taken: Mutex<usize>,
+    taken: Mutex<Taken>,
     free: Condvar,
 }
 
+#[derive(Default)]
+struct Taken {
+    all: usize,
+    by: HashMap<String, usize>,
+}
+
 impl Slots {
-    fn wait(&self) {
+    fn wait(&self, agent: &str) {
         let taken = lock(&self.taken);
-        let full = |taken: &mut usize| *taken >= COMMANDS;
+        let full = |taken: &mut Taken| {
+            let own = taken.by.get(agent).copied().unwrap_or_default();
+            taken.all >= COMMANDS || own >= OF_ONE_AGENT
+        };
         let mut taken = self
             .free
             .wait_while(taken, full)
             .unwrap_or_else(PoisonError::into_inner);
-        *taken += 1;
+        taken.all += 1;
+        *taken.by.entry(agent.to_owned()).or_default() += 1;
     }
 
-    fn free_one(&self) {
-        *lock(&self.taken) -= 1;
-        self.free.notify_one();
+    fn free_one(&self, agent: &str) {
+        let mut taken = lock(&self.taken);
+        taken.all -= 1;
+        if let Some(own) = taken.by.get_mut(agent) {
+            *own -= 1;
+            if *own == 0 {
+                taken.by.remove(agent);
+            }
+        }
+        drop(taken);
+        self.free.notify_all();
     }
 }
 
 /// A place among the commands that run.
-pub(crate) struct Slot(Arc<Service>);
+pub(crate) struct Slot(Arc<Service>, String);
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.0.slots.free_one();
+        self.0.slots.free_one(&self.1);
         self.0.touch();
     }
 }

@@ -25,10 +25,7 @@ pub(crate) fn answers_as(caller: &Caller) -> Result<By, Problem> {
         let text = person::Barrier::Enclosed(trace).to_string();
         return Err(Problem::new(Code::Forbidden, text));
     }
-    match person::speaks_for_a_person(caller) {
-        true => Ok(By::Person),
-        false => Ok(By::Client),
-    }
+    Ok(By::Client)
 }
 
 /// Refuses whoever a session encloses.
@@ -49,15 +46,6 @@ pub(crate) fn ceilings(caller: &Caller, of: fn(&Caller) -> Vec<Choice>) -> Vec<C
     match seen.is_empty() && caller.enclosure().is_some() {
         true => vec![Choice::Active],
         false => seen,
-    }
-}
-
-/// Whose keys name his attempts: outside sessions those of the agent, below one those of the process alone, so that
-/// nobody inside is given the answer to somebody else.
-pub(crate) fn keyring(caller: &Caller, agent: &str) -> String {
-    match caller.enclosure() {
-        None => agent.to_owned(),
-        Some(_) => format!("{agent} below {}", caller.pid()),
     }
 }
 

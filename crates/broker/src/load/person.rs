@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -52,23 +51,6 @@ pub fn barrier_of(caller: &Caller, enclosed: Option<Trace>) -> Option<Barrier> {
             true => no_terminal(),
             false => Some(Barrier::NoTerminal),
         })
-}
-
-/// Whether the other end of a socket is this very program at a person's terminal, which it has: what it
-/// says of its person counts as his word.
-pub fn speaks_for_a_person(caller: &Caller) -> bool {
-    let file = |path: String| {
-        fs::metadata(path)
-            .map(|about| (about.dev(), about.ino()))
-            .ok()
-    };
-    let ours = file("/proc/self/exe".to_owned());
-    let stat = Stat::of(&caller.pid().to_string());
-    let has_it = stat.is_some_and(|stat| stat.terminal != 0 && stat.foreground == stat.group);
-    has_it
-        && ours.is_some()
-        && file(format!("/proc/{}/exe", caller.pid())) == ours
-        && caller.enclosure().is_none()
 }
 
 /// Whether nobody can be asked on the terminal.

@@ -1,10 +1,10 @@
 //! `substrate approvals`: what people have approved.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
-use substrate_api::approvals::Choice;
+use substrate_api::approvals::Waiting;
 use substrate_broker::approvals::{Approved, DEFAULT_SECONDS, Grant};
 use substrate_broker::{Answer, Around, Input, Lasting, Origin, Request};
 use substrate_sys::environment;
@@ -13,7 +13,8 @@ use substrate_text::{unusual, visible};
 use crate::args::{ApprovalsCommand, GrantArgs};
 use crate::ask;
 use crate::asker::{Asker, Needs};
-use crate::commands::{questions, when};
+use crate::commands::questions::{self, Reply};
+use crate::commands::when;
 use crate::failure::Failure;
 use crate::out;
 
@@ -27,22 +28,18 @@ pub fn run(asker: &Asker, command: &ApprovalsCommand) -> Result<(), Failure> {
         ApprovalsCommand::Answer {
             question,
             once,
-            session,
             always,
             refuse,
         } => {
-            let choices = [
-                (*once, Choice::Once),
-                (*session, Choice::Session),
-                (*always, Choice::Always),
-                (*refuse, Choice::Refuse),
-            ];
-            let chosen = choices.iter().find(|(given, _)| *given);
-            questions::answer(
-                asker,
-                question.as_deref(),
-                chosen.map(|(_, choice)| *choice),
-            )
+            let choice = match (once, always, refuse) {
+                (true, ..) => Some(Reply::Once),
+                (_, true, _) => Some(Reply::Always),
+                (.., true) => Some(Reply::Refuse),
+                _ => None,
+            };
+            questions::answer(asker, question.as_deref(), choice, &|question| {
+                remember(asker, question)
+            })
         }
     }
 }
@@ -133,6 +130,21 @@ fn revoke(asker: &Asker, ids: &[String], all: bool) -> Result<(), Failure> {
         text.push_str(&format!("revoked {}\n", line(grant)));
     }
     Ok(out::print(&text)?)
+}
+
+/// What is to last is granted here, at the terminal: to the service a process that asks is as good as any other.
+fn remember(asker: &Asker, question: &Waiting) -> Result<(), Failure> {
+    grant(
+        asker,
+        &GrantArgs {
+            line: question.cmd.clone().into(),
+            policy: None,
+            require_approval: false,
+            cwd: Some(OsString::from(question.cwd.clone()).into()),
+            pattern: None,
+            expires: None,
+        },
+    )
 }
 
 fn grant(asker: &Asker, args: &GrantArgs) -> Result<(), Failure> {

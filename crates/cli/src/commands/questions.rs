@@ -1,6 +1,6 @@
 //! `substrate approvals pending` and `answer`: questions that clients of the service wait with.
 
-use substrate_api::approvals::{Answer, Answered, By, Choice, Waiting, WaitingList};
+use substrate_api::approvals::{Answer, Answered, Choice, Waiting, WaitingList};
 use substrate_api::{VERSION, client};
 use substrate_text::visible;
 
@@ -9,6 +9,17 @@ use crate::commands::when;
 use crate::failure::Failure;
 use crate::out;
 use crate::service;
+
+/// What a person says to a question.
+#[derive(Debug, Clone, Copy)]
+pub enum Reply {
+    /// This once.
+    Once,
+    /// Until it is revoked.
+    Always,
+    /// No.
+    Refuse,
+}
 
 /// Shows what waits.
 pub fn pending(asker: &Asker, as_json: bool) -> Result<(), Failure> {
@@ -35,23 +46,38 @@ pub fn pending(asker: &Asker, as_json: bool) -> Result<(), Failure> {
     if text.is_empty() {
         text.push_str("nothing waits for an answer\n");
     } else {
-        text.push_str("`substrate approvals answer ID --once` (or --session, --always, --refuse) answers one\n");
+        text.push_str(
+            "`substrate approvals answer ID --once` (or --always, --refuse) answers one\n",
+        );
     }
     Ok(out::print(&text)?)
 }
 
-/// Answers one. Without a choice its question is shown in full.
-pub fn answer(asker: &Asker, id: Option<&str>, choice: Option<Choice>) -> Result<(), Failure> {
+/// Answers one. Without a choice its question is shown in full. `remember` grants what is to last.
+pub fn answer(
+    asker: &Asker,
+    id: Option<&str>,
+    choice: Option<Reply>,
+    remember: &dyn Fn(&Waiting) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let question = find(waiting(asker)?, id)?;
     let Some(choice) = choice else {
         let mut text = question.text.clone();
         text.push_str(&format!(
-            "\nanswer with `substrate approvals answer {} --once`, --session, --always or --refuse\n",
+            "\nanswer with `substrate approvals answer {} --once`, --always or --refuse\n",
             question.id
         ));
         return Ok(out::print(&text)?);
     };
     asker.require(Needs::Person)?;
+    let choice = match choice {
+        Reply::Refuse => Choice::Refuse,
+        Reply::Once => Choice::Once,
+        Reply::Always => {
+            remember(&question)?;
+            Choice::Once
+        }
+    };
     let home = asker.home()?;
     let Some(stream) = service::find(&home.path)? else {
         return Err(nobody());
@@ -61,12 +87,8 @@ pub fn answer(asker: &Asker, id: Option<&str>, choice: Option<Choice>) -> Result
         v: VERSION,
         answer: choice,
     };
-    let answered: Answered = client::post(stream, &path, &answer)?;
-    let by = match answered.by {
-        By::Person => "",
-        By::Client => ", for this once, because no terminal of yours vouches for it",
-    };
-    Ok(out::print(&format!("answered{by}\n"))?)
+    let _: Answered = client::post(stream, &path, &answer)?;
+    Ok(out::print("answered\n")?)
 }
 
 fn nobody() -> Failure {
