@@ -165,7 +165,13 @@ fn look_at_the_project(client: &str, sandbox: &Sandbox, end: &Value) {
     assert_eq!(
         created,
         ["environment.txt", "made.txt"],
-        "{client}: its own state is in no diff"
+        "{client}: its own state is in no diff: {}",
+        end["changes"]["created"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|path| !path.to_string().contains("/project/"))
+            .unwrap_or(&Value::Null)
     );
 }
 

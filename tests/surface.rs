@@ -636,3 +636,102 @@ fn a_command_that_was_killed_does_not_run_for_ever() {
         "{shown}"
     );
 }
+
+#[test]
+fn shims_stay_first_whatever_changes_the_path() {
+    let sandbox = Sandbox::new();
+    assert!(sandbox.run(["shim", "install", "git"]).status.success());
+    let shims = sandbox.home().join("shims");
+    let substrate = std::path::Path::new(env!("CARGO_BIN_EXE_substrate"));
+    let project = sandbox.project();
+    // As `activate` of a virtual environment does it.
+    std::fs::write(
+        project.join("activate"),
+        "PATH=/venv/bin:$PATH; export PATH\n",
+    )
+    .unwrap();
+    std::fs::write(
+        project.join("activate.fish"),
+        "set -gx PATH /venv/bin $PATH\n",
+    )
+    .unwrap();
+    let cases = [
+        (
+            "bash",
+            "--rcfile",
+            "rc",
+            "eval \"$(substrate shim init bash)\"\nPS1='ready> '\nPROMPT_COMMAND='true own'\neval \"$(substrate shim init bash)\"\n",
+            ". ./activate",
+            "echo \"first-${PATH%%:*} status-$?\"",
+            "false",
+        ),
+        (
+            "zsh",
+            "-d",
+            "-i",
+            "eval \"$(substrate shim init zsh)\"\nPS1='ready> '\n",
+            ". ./activate",
+            "echo \"first-${PATH%%:*} status-$?\"",
+            "false",
+        ),
+        (
+            "fish",
+            "-i",
+            "-C",
+            "source rc.fish",
+            "source activate.fish",
+            "echo \"first-$PATH[1]\"",
+            "true",
+        ),
+    ];
+    for (shell, first, second, rc, activate, show, fails) in cases {
+        let found = std::env::split_paths(&std::env::var_os("PATH").unwrap())
+            .any(|directory| directory.join(shell).exists());
+        if !found {
+            skip(
+                "shims_stay_first_whatever_changes_the_path",
+                &format!("there is no {shell}"),
+            );
+            continue;
+        }
+        let mut command = std::process::Command::new(shell);
+        sandbox.prepare(&mut command);
+        let path = format!(
+            "{}:{}",
+            substrate.parent().unwrap().display(),
+            std::env::var("PATH").unwrap()
+        );
+        command
+            .env("PATH", path)
+            .env("TERM", "dumb")
+            .env("ZDOTDIR", &project);
+        match shell {
+            "fish" => {
+                let text = "substrate shim init fish | source\nfunction fish_prompt; echo 'ready> '; end\n";
+                std::fs::write(project.join("rc.fish"), text).unwrap();
+            }
+            _ => {
+                std::fs::write(project.join("rc"), rc).unwrap();
+                std::fs::write(project.join(".zshrc"), rc).unwrap();
+            }
+        }
+        command.arg(first).arg(second);
+        match shell {
+            "bash" => command.args(["-i"]),
+            "fish" => command.arg(rc),
+            _ => &mut command,
+        };
+        let mut person = crate::person::Person::start(command);
+        person.sees("ready> ");
+        person.types(&format!("{activate}\r"));
+        person.sees("ready> ");
+        person.types(&format!("{fails}; {show}\r"));
+        person.sees(&format!("first-{}", shims.display()));
+        person.types("exit\r");
+        let (_, screen) = person.end();
+        assert!(!screen.contains("first-/venv/bin"), "{shell}: {screen}");
+        if shell != "fish" {
+            assert!(screen.contains("status-1"), "{shell}: {screen}");
+        }
+    }
+}

@@ -86,7 +86,7 @@ fn a_list_has_one_line_for_each_span() {
 }
 
 #[test]
-fn a_command_that_has_not_ended_is_running() {
+fn a_command_whose_end_nobody_recorded_has_ended_with_its_process() {
     let sandbox = recorded();
     let path = sandbox.home().join("trace.jsonl");
     let whole = std::fs::read_to_string(&path).unwrap();
@@ -101,7 +101,8 @@ fn a_command_that_has_not_ended_is_running() {
         .collect();
     std::fs::write(&path, kept.join("\n") + "\n").unwrap();
     let shown = text(&sandbox.run(["trace", "list"]));
-    assert_eq!(shown.matches(" running ").count(), 1, "{shown}");
+    // Its process is gone, so that nobody records its end any more.
+    assert_eq!(shown.matches(" ended ").count(), 1, "{shown}");
     assert_eq!(shown.lines().count(), 6, "{shown}");
 }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use substrate_sys::bounded::{self, Links};
+use substrate_sys::real_path::real_path;
 
 const MARKERS: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
 
@@ -25,7 +26,7 @@ const GIT_FILE: u64 = 1 << 20;
 
 /// The commit that is checked out in the repository which a file lies in.
 pub fn commit(file: &Path) -> Option<String> {
-    let real = std::fs::canonicalize(file).ok()?;
+    let real = real_path(file).ok()?;
     let dot_git = real
         .ancestors()
         .skip(1)

@@ -174,6 +174,7 @@ pub fn run(
         let not_held = hosting.not_held.iter().cloned();
         result.enforced.degraded.extend(not_held);
     }
+    session.tell_weakness(&result.enforced);
     span.world_id = Some(result.world);
     if let Some(replay) = &mut span.replay {
         replay.world_image_version = Some(recording::image(result.enforced.level.as_str()));

@@ -25,7 +25,7 @@ use crate::preview::Trial;
 use crate::recording::{self, Recording};
 use crate::session::Session;
 use crate::shell_path::shell_path;
-use crate::snapshot::Before;
+use crate::snapshot::{self, Before};
 use crate::time_limit::{TimeLimit, tell_timeout};
 use crate::variables::variables;
 
@@ -228,6 +228,7 @@ fn direct(
             Ending::Exit(status)
         }
     };
+    let kept = before.is_some();
     let fs_diff = before.and_then(Before::changes);
     let done = Completion {
         exit: Some(ending.status()),
@@ -244,6 +245,9 @@ fn direct(
     };
     record_builtins(session, evaluation, &span, &span.cwd);
     session.complete(&span, &done);
+    if kept {
+        snapshot::keep_within_share(session);
+    }
     ending
 }
 

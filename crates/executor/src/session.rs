@@ -15,9 +15,9 @@ use substrate_policy::settings::OutputRecord;
 use substrate_policy::way_on::way_on;
 use substrate_sys::environment;
 use substrate_trace::{
-    Completion, Component, Environment, Event, Key, Mode, Outcome, PARENT_SPAN_VAR, ParentSpan,
-    PolicyReload, Redactor, ReplayContext, Retention, RuleRef, SessionId, SpanId, SpanInfo,
-    Verdict, Writer, denial, denial_json,
+    Completion, Component, Enforced, Environment, Event, Key, Level, Mode, Outcome,
+    PARENT_SPAN_VAR, ParentSpan, PolicyReload, Redactor, ReplayContext, Retention, RuleRef,
+    SessionId, SpanId, SpanInfo, Verdict, Writer, denial, denial_json,
 };
 
 use crate::front::{Front, Kind};
@@ -88,6 +88,8 @@ pub struct Session {
     umask: u32,
     borrows: bool,
     warned: std::cell::Cell<bool>,
+    /// That worlds hold less here was said.
+    weak_told: std::cell::Cell<bool>,
     /// What a person does not want to be asked about again.
     refused: RefCell<HashSet<String>>,
 }
@@ -136,8 +138,27 @@ impl Session {
             umask,
             borrows,
             warned: false.into(),
+            weak_told: false.into(),
             refused: RefCell::default(),
         }
+    }
+
+    /// Says once what a world of an observing session could not be given; the span has it each time. One that
+    /// enforces refuses instead, or says what holds at its start.
+    pub(crate) fn tell_weakness(&self, enforced: &Enforced) {
+        let weak = enforced.level != Level::Full;
+        if self.enforces() || !weak || self.weak_told.replace(true) {
+            return;
+        }
+        let lost = match enforced.degraded.first() {
+            Some(lost) => format!(" ({})", substrate_text::visible(lost.as_bytes())),
+            None => String::new(),
+        };
+        let text = format!(
+            "worlds hold less on this machine: level {}, fs {}, net {}{lost}; `substrate world doctor` says what would help",
+            enforced.level, enforced.fs, enforced.net
+        );
+        self.front.say(Kind::Warning, &text);
     }
 
     /// Whether a person has refused this for as long as the session lasts.

@@ -114,6 +114,12 @@ impl Before {
     }
 }
 
+/// Keeps snapshots within their share of the disk, now and then, when nobody waits for it any more.
+pub fn keep_within_share(session: &Session) {
+    // What cannot be removed is found again the next time.
+    let _ = Store::open(&session.broker.home().path).shrink_now_and_then();
+}
+
 /// Globs for what no snapshot of a project may read: what the policy calls private, and what is
 /// Substrate's own.
 pub fn private(broker: &Broker, root: Option<&Path>) -> Vec<Vec<u8>> {

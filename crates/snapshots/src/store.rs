@@ -201,7 +201,58 @@ impl Store {
     }
 }
 
+/// The most that snapshots may take, unless nobody knows how large the disk is.
+const MOST: u64 = 1 << 30;
+/// They take no larger part of the disk than one in so many.
+const SHARE: u64 = 50;
+/// How often they are looked at.
+const EVERY: Duration = Duration::from_secs(3600);
+
 impl Store {
+    /// Keeps the store within its share of the disk, once an hour: the oldest snapshots go first.
+    pub fn shrink_now_and_then(&self) -> io::Result<Collected> {
+        let stamp = self.dir.join("shrunk");
+        if is_fresh_for(&stamp, EVERY) || !self.dir.is_dir() {
+            return Ok(Collected::default());
+        }
+        fs::write(&stamp, b"")?;
+        let room = substrate_sys::statvfs::size(&self.dir).map_or(MOST, |size| size / SHARE);
+        self.shrink(room.min(MOST))
+    }
+
+    /// Removes the oldest trees, and what only they have, until the rest takes no more than this.
+    pub fn shrink(&self, most: u64) -> io::Result<Collected> {
+        let mut trees = Vec::new();
+        for path in names(&self.dir.join("trees"))? {
+            let written = fs::symlink_metadata(&path).and_then(|meta| meta.modified());
+            trees.push((written.unwrap_or(SystemTime::UNIX_EPOCH), path));
+        }
+        trees.sort();
+        let (mut used, mut kept, mut wanted) = (0, HashSet::new(), HashSet::new());
+        for (_, path) in trees.iter().rev() {
+            let id = path.file_name().unwrap_or_default().to_string_lossy();
+            let Some(tree) = self.tree(&id) else {
+                continue;
+            };
+            used += fs::symlink_metadata(path).map_or(0, |meta| meta.len());
+            for entry in tree.entries.values() {
+                if let Kind::File(hash) = entry.kind
+                    && kept.insert(hash)
+                {
+                    used += fs::symlink_metadata(self.object(&hash)).map_or(0, |meta| meta.len());
+                }
+            }
+            if used > most {
+                break;
+            }
+            wanted.insert(id.into_owned());
+        }
+        match wanted.len() == trees.len() {
+            true => Ok(Collected::default()),
+            false => self.collect(&wanted),
+        }
+    }
+
     /// Removes every tree that `is_private` names, and every content that only such trees have, however new.
     /// Spans that name them cannot be replayed any more.
     pub fn purge(&self, is_private: &dyn Fn(&Tree) -> bool) -> io::Result<Collected> {
@@ -267,8 +318,12 @@ fn names(dir: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 fn is_fresh(path: &Path) -> bool {
+    is_fresh_for(path, FRESH)
+}
+
+fn is_fresh_for(path: &Path, time: Duration) -> bool {
     let changed = fs::symlink_metadata(path).and_then(|meta| meta.modified());
-    changed.is_ok_and(|at| SystemTime::now().duration_since(at).unwrap_or_default() < FRESH)
+    changed.is_ok_and(|at| SystemTime::now().duration_since(at).unwrap_or_default() < time)
 }
 
 fn remove(path: &Path) -> io::Result<u64> {
@@ -279,4 +334,46 @@ fn remove(path: &Path) -> io::Result<u64> {
 
 pub(crate) fn hex(bytes: &[u8; 32]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Entry;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn the_oldest_go_when_there_is_no_room() {
+        let home = tempfile::tempdir().unwrap();
+        let mut store = Store::open(home.path());
+        let old = SystemTime::now() - FRESH * 2;
+        let mut ids = Vec::new();
+        for age in (0..4_u32).rev() {
+            let file = home.path().join("file");
+            fs::write(&file, vec![age as u8; 10_000]).unwrap();
+            let hash = store.put_file(File::open(&file).unwrap(), 1 << 20).unwrap();
+            let entry = Entry {
+                kind: Kind::File(hash),
+                mode: 0o644,
+                modified: (0, 0),
+            };
+            let tree = Tree {
+                root: "/p".into(),
+                entries: BTreeMap::from([("f".into(), entry)]),
+            };
+            let id = store.put_tree(&tree).unwrap();
+            for path in [store.tree_path(&id).unwrap(), store.object(&hash)] {
+                let file = File::options().append(true).open(path).unwrap();
+                file.set_modified(old - Duration::from_secs(u64::from(age)))
+                    .unwrap();
+            }
+            ids.push((id, hash));
+        }
+        assert_eq!(store.shrink(1 << 20).unwrap(), Collected::default());
+        let gone = store.shrink(25_000).unwrap();
+        assert_eq!((gone.trees, gone.objects), (2, 2));
+        let left: Vec<bool> = ids.iter().map(|(id, _)| store.has_tree(id)).collect();
+        assert_eq!(left, [false, false, true, true], "the newest stay");
+        assert!(store.content(&ids[3].1).is_ok() && store.content(&ids[0].1).is_err());
+    }
 }

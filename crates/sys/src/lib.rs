@@ -43,6 +43,7 @@ pub mod seccomp;
 pub mod signals;
 pub mod splice;
 pub mod start;
+pub mod statvfs;
 pub mod streams;
 pub mod terminal;
 pub mod tracee;

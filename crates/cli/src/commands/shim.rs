@@ -491,22 +491,22 @@ impl Farm {
             ShimShell::Bash => (
                 "~/.bashrc",
                 "eval \"$(substrate shim init bash)\"",
-                posix_line(text),
+                format!("{}{}", posix_line(text), BASH_HOOK.replace("@DIR@", text)),
             ),
             ShimShell::Zsh => (
                 "~/.zshrc",
                 "eval \"$(substrate shim init zsh)\"",
-                posix_line(text),
+                format!("{}{}", posix_line(text), ZSH_HOOK.replace("@DIR@", text)),
             ),
             ShimShell::Sh => (
                 "~/.profile",
                 "eval \"$(substrate shim init sh)\"",
-                posix_line(text),
+                format!("{}{NO_HOOK}", posix_line(text)),
             ),
             ShimShell::Fish => (
                 "~/.config/fish/config.fish",
                 "substrate shim init fish | source",
-                format!("if test \"$PATH[1]\" != '{text}'; set -gx PATH '{text}' $PATH; end\n"),
+                FISH_HOOK.replace("@DIR@", text),
             ),
         };
         Ok(out::print(&format!(
@@ -534,6 +534,60 @@ const AGENTS: &str = "\
 #   Gemini CLI   start it as  PATH=\"@DIR@:$PATH\" gemini
 #   Cursor       in settings.json
 #                \"terminal.integrated.env.linux\": {\"PATH\": \"@DIR@:${env:PATH}\"}
+";
+
+/// Before each prompt the shims come first again: `activate`, direnv and nvm put themselves before them. What they
+/// have changed stays behind, so that a shim finds the tool of then. The status is nobody's to change.
+const BASH_HOOK: &str = r#"__substrate_shims() {
+  local status=$?
+  case $PATH in '@DIR@':*) return "$status" ;; esac
+  local rest=:$PATH:
+  rest=${rest//':@DIR@:'/:}
+  rest=${rest#:}
+  PATH='@DIR@':${rest%:}
+  hash -r
+  return "$status"
+}
+case $- in
+*i*)
+  if [[ ${PROMPT_COMMAND@a} == *r* ]]; then
+    printf '%s\n' 'substrate: PROMPT_COMMAND is read-only, so what comes before the shims on PATH later stays there' >&2
+  elif [[ " ${PROMPT_COMMAND[*]-} " != *__substrate_shims* ]]; then
+    if [[ ${PROMPT_COMMAND@a} == *a* ]]; then
+      PROMPT_COMMAND+=(__substrate_shims)
+    else
+      PROMPT_COMMAND=${PROMPT_COMMAND:+$PROMPT_COMMAND$'\n'}__substrate_shims
+    fi
+  fi
+  ;;
+esac
+"#;
+
+/// The same for zsh.
+const ZSH_HOOK: &str = r#"__substrate_shims() {
+  [[ ${path[1]} == '@DIR@' ]] && return
+  path=('@DIR@' ${path:#'@DIR@'})
+  rehash
+}
+typeset -ga precmd_functions
+if [[ -o interactive && -z ${(M)precmd_functions:#__substrate_shims} ]]; then
+  precmd_functions+=(__substrate_shims)
+fi
+"#;
+
+/// The same for fish.
+const FISH_HOOK: &str = r#"function __substrate_shims --on-event fish_prompt
+  if test "$PATH[1]" != '@DIR@'
+    set -gx PATH '@DIR@' (string match --invert -- '@DIR@' $PATH)
+  end
+end
+__substrate_shims
+"#;
+
+/// A plain shell has no place for it.
+const NO_HOOK: &str = "\
+# sh asks nobody before a prompt: what changes PATH later comes before the shims. Evaluate this again then;
+# `substrate shim status` says so.
 ";
 
 fn posix_line(directory: &str) -> String {

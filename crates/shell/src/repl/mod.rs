@@ -527,7 +527,7 @@ impl Session<'_, '_> {
         if let Some(next) = self.reissue(&text) {
             return next;
         }
-        let text = self.into_directory(&text).unwrap_or(text);
+        let text = self.change_into(&text).unwrap_or(text);
         self.remember(&text);
         if self.is_exit(&text) && self.warns_of_stopped_jobs() {
             self.shared.engine.borrow_mut().set_status(1);
@@ -538,7 +538,7 @@ impl Session<'_, '_> {
 
     /// The line that changes to a directory whose name is all that was typed, if the shell is to do that
     /// (`autocd`) and the name is nothing else.
-    fn into_directory(&self, text: &[u8]) -> Option<Vec<u8>> {
+    fn change_into(&self, text: &[u8]) -> Option<Vec<u8>> {
         if !self.shared.engine.borrow().report().changes_directory {
             return None;
         }
