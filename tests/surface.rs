@@ -735,3 +735,58 @@ fn shims_stay_first_whatever_changes_the_path() {
         }
     }
 }
+
+#[test]
+fn our_own_commands_say_where_they_work_in_a_held_session() {
+    let sandbox = Sandbox::new();
+    if !has_worlds(
+        &sandbox,
+        "our_own_commands_say_where_they_work_in_a_held_session",
+    ) {
+        return;
+    }
+    // It must be seen inside, which what lies in `/tmp` is not.
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let binary = place.path().join("substrate");
+    std::fs::copy(env!("CARGO_BIN_EXE_substrate"), &binary).unwrap();
+    std::fs::create_dir(place.path().join(".git")).unwrap();
+    let mut command = std::process::Command::new(&binary);
+    sandbox.prepare(&mut command);
+    let line = format!("{} approvals list | cat", binary.display());
+    let output = command
+        .current_dir(place.path())
+        .args(["--policy", "ci", "-c", &line])
+        .output()
+        .unwrap();
+    let said = out(&output);
+    if said.contains("not found") {
+        let reason = "the tests themselves lie where worlds see nothing";
+        return skip(
+            "our_own_commands_say_where_they_work_in_a_held_session",
+            reason,
+        );
+    }
+    assert!(
+        said.contains("as a whole line at its prompt only"),
+        "{said}"
+    );
+}
+
+#[test]
+fn shims_tell_refusals_as_data_too() {
+    let sandbox = Sandbox::with_policy(
+        "mode: enforce\nworld: { enabled: off }\ncommands: { denied: [\"git push *\"] }\n",
+    );
+    assert!(sandbox.run(["shim", "install", "git"]).status.success());
+    let mut shim = std::process::Command::new(sandbox.home().join("shims/git"));
+    sandbox.prepare(&mut shim);
+    let output = shim
+        .args(["push", "origin"])
+        .env("SUBSTRATE_JSON_ERRORS", "2")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(126), "{}", out(&output));
+    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(error["rule"], "git push *", "{error}");
+    assert_eq!(error["list"], "commands.denied", "{error}");
+}
