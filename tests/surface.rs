@@ -738,37 +738,50 @@ fn shims_stay_first_whatever_changes_the_path() {
 
 #[test]
 fn our_own_commands_say_where_they_work_in_a_held_session() {
-    let sandbox = Sandbox::new();
-    if !has_worlds(
-        &sandbox,
-        "our_own_commands_say_where_they_work_in_a_held_session",
-    ) {
-        return;
+    use std::os::unix::process::CommandExt;
+    if substrate_sys::identity::user_id() != 0 {
+        let test = "our_own_commands_say_where_they_work_in_a_held_session";
+        return skip(test, "only root can be somebody who may not read");
     }
-    // It must be seen inside, which what lies in `/tmp` is not.
-    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let binary = place.path().join("substrate");
+    // As in a world: the policy in use is there and cannot be read.
+    let place = tempfile::tempdir().unwrap();
+    let (binary, home) = (place.path().join("substrate"), place.path().join("home"));
     std::fs::copy(env!("CARGO_BIN_EXE_substrate"), &binary).unwrap();
-    std::fs::create_dir(place.path().join(".git")).unwrap();
-    let mut command = std::process::Command::new(&binary);
-    sandbox.prepare(&mut command);
-    let line = format!("{} approvals list | cat", binary.display());
-    let output = command
-        .current_dir(place.path())
-        .args(["--policy", "ci", "-c", &line])
-        .output()
-        .unwrap();
-    let said = out(&output);
-    if said.contains("not found") {
-        let reason = "the tests themselves lie where worlds see nothing";
-        return skip(
-            "our_own_commands_say_where_they_work_in_a_held_session",
-            reason,
-        );
+    std::fs::create_dir_all(home.join("policies")).unwrap();
+    std::fs::write(home.join("clients.json"), "{}\n").unwrap();
+    std::fs::write(home.join("active"), "mine\n").unwrap();
+    let mine = home.join("policies/mine.yaml");
+    std::fs::write(&mine, "id: mine\nname: Mine\n").unwrap();
+    std::fs::set_permissions(&mine, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let open = home.join("policies/open.yaml");
+    std::fs::write(&open, "id: open\nname: Open\n").unwrap();
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    for path in [&home, &home.join("policies"), &open, &home.join("active")] {
+        std::os::unix::fs::chown(path, Some(48_123), Some(48_123)).unwrap();
     }
+    let run = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(&binary);
+        command
+            .args(arguments)
+            .current_dir("/")
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("SUBSTRATE_HOME", &home)
+            .uid(48_123)
+            .gid(48_123);
+        out(&command.output().unwrap())
+    };
+    let outside = run(&["allowed"]);
     assert!(
-        said.contains("as a whole line at its prompt only"),
-        "{said}"
+        outside.contains("mine.yaml: Permission denied"),
+        "{outside}"
+    );
+    assert!(!outside.contains("whole line"), "{outside}");
+    let line = format!("{} allowed | cat", binary.display());
+    let inside = run(&["--policy", "open", "-c", &line]);
+    assert!(
+        inside.contains("as a whole line at its prompt only"),
+        "{inside}"
     );
 }
 
