@@ -423,7 +423,7 @@ fn a_dead_owner_leaves_nothing_running() {
 #[test]
 fn a_refusal_names_the_rule_and_leaves_a_span_below_the_line() {
     let rig = Rig::new(RULES, None);
-    let output = rig.run("sh -c '\"$0\" -rf victim' \"$T\"; echo $?");
+    let output = rig.run("sh -c '$T -rf victim'; echo $?");
     assert!(rig.survives());
     assert_eq!(output.stdout, b"126\n", "{output:?}");
     let text = rig.sandbox.normal(&output.stderr);

@@ -17,6 +17,7 @@ pub mod effect;
 mod effects;
 pub mod environment;
 mod escape;
+mod files;
 mod findings;
 mod finds;
 mod flow;

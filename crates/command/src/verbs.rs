@@ -225,10 +225,10 @@ mod tests {
     fn what_is_lost_is_deleted() {
         assert!(LOST.iter().all(|verb| DELETE.contains(verb)));
         let other = |verb: &&[u8]| READ.contains(verb) || WRITE.contains(verb);
-        assert!(!DELETE.iter().any(|verb| other(&verb)));
+        assert!(!DELETE.iter().any(|verb| other(verb)));
         assert!(!READ.iter().any(|verb| WRITE.contains(verb)));
-        let verb = |noun: &&[u8]| DELETE.contains(noun) || other(&noun);
-        assert!(NOUN.iter().all(|noun| verb(&noun)));
+        let verb = |noun: &&[u8]| DELETE.contains(noun) || other(noun);
+        assert!(NOUN.iter().all(|noun| verb(noun)));
     }
 
     #[test]
