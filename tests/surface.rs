@@ -171,7 +171,11 @@ fn every_document_is_in_the_binary() {
 fn a_command_ends_when_its_time_is_up() {
     let sandbox = Sandbox::new();
     let (begun, child) = (Instant::now(), sandbox.project().join("child"));
-    let script = format!("sleep 77.25 & echo $! > {}; wait", child.display());
+    // In a session of its own, below a parent that has ended.
+    let script = format!(
+        "(setsid sh -c 'echo $$ > {}; exec sleep 77.25' &); sleep 60",
+        child.display()
+    );
     let output = sandbox.run(["run", "--timeout", "1s", "--", "sh", "-c", &script]);
     assert_eq!(output.status.code(), Some(124), "{}", out(&output));
     assert!(

@@ -1,7 +1,6 @@
 //! What a person asks for by name about an isolated command, on top of what the policy says.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use substrate_changes::pending::Pending;
 use substrate_policy::terms::{PathPattern, WorldSpec};
@@ -27,27 +26,12 @@ impl Isolation {
     pub fn narrow(&self, spec: &WorldSpec) -> WorldSpec {
         let mut spec = spec.clone();
         spec.hold.extend(self.write.iter().cloned());
-        spec.hide.extend(self.hide.iter().map(|path| literal(path)));
+        spec.hide.extend(self.hide.iter().map(|path| PathPattern::of(path)));
         spec.net.isolate |= self.no_net;
         if let Some(again) = &self.again {
             let targets = again.meta().roots.iter().map(|root| root.target.clone());
             spec.hold.extend(targets);
         }
         spec
-    }
-}
-
-/// A pattern that fits this path and what is below it, whatever characters it has.
-pub(crate) fn literal(path: &Path) -> PathPattern {
-    let mut glob = Vec::new();
-    for byte in path.as_os_str().as_bytes() {
-        if matches!(byte, b'*' | b'?' | b'[' | b'\\') {
-            glob.push(b'\\');
-        }
-        glob.push(*byte);
-    }
-    PathPattern {
-        glob,
-        base: path.to_owned(),
     }
 }

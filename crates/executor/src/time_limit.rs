@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use substrate_runtime::supervise::Ending;
-use substrate_sys::pidfd;
 use substrate_sys::process_group::{readable, signal};
+use substrate_sys::{pidfd, process_info};
 
 use crate::front::Kind;
 use crate::session::Session;
@@ -18,6 +18,8 @@ use crate::session::Session;
 /// How a command that ran out of time ends, as `timeout` has it.
 const TIMED_OUT: i32 = 124;
 
+/// How often is looked for what was started meanwhile.
+const ROUNDS: usize = 50;
 /// Between the request to end and the end.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -33,20 +35,29 @@ impl TimeLimit {
         let Ok(process) = pidfd::open(child) else {
             return;
         };
+        // What loses its parent stays below this process, and is found when the time is up.
+        let _ = process_info::adopt_orphans();
         let watch = std::thread::spawn(move || {
             if has_ended(&process, time) {
                 return false;
             }
-            let all = family(child, process);
+            let all = all_below_us();
             for one in &all {
                 let _ = pidfd::send(one.as_fd(), signal::TERM);
                 // A stopped one would not hear it.
                 let _ = pidfd::send(one.as_fd(), signal::CONT);
             }
-            for one in &all {
-                if !has_ended(one, GRACE) {
+            await_all(&all);
+            // Whoever starts others meanwhile is outrun, as far as that goes.
+            for _ in 0..ROUNDS {
+                let left = all_below_us();
+                if left.is_empty() {
+                    break;
+                }
+                for one in &left {
                     let _ = pidfd::kill(one.as_fd());
                 }
+                await_all(&left);
             }
             true
         });
@@ -68,13 +79,21 @@ pub fn tell_timeout(session: &Session) -> Ending {
     Ending::Exit(TIMED_OUT)
 }
 
+/// Gives all of them the same moment to end.
+fn await_all(processes: &[OwnedFd]) {
+    let end = Instant::now() + GRACE;
+    for process in processes {
+        has_ended(process, end.saturating_duration_since(Instant::now()));
+    }
+}
+
 fn has_ended(process: &OwnedFd, patience: Duration) -> bool {
     readable(&[process.as_fd()], Some(patience)).is_ok_and(|ended| ended.contains(&true))
 }
 
-/// A process and everything below it, each by a descriptor, so that no later process with its number is
+/// Everything that runs below this process, each by a descriptor, so that no later process with its number is
 /// taken for it.
-fn family(child: i32, process: OwnedFd) -> Vec<OwnedFd> {
+fn all_below_us() -> Vec<OwnedFd> {
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
@@ -83,14 +102,16 @@ fn family(child: i32, process: OwnedFd) -> Vec<OwnedFd> {
             children.entry(parent).or_default().push(number);
         }
     }
-    let mut all = vec![process];
-    let mut waiting = vec![child];
+    let mut all = Vec::new();
+    let mut waiting = vec![std::process::id().cast_signed()];
     while let Some(parent) = waiting.pop() {
         for number in children.remove(&parent).unwrap_or_default() {
             if let Ok(process) = pidfd::open(number)
                 && parent_of(number) == Some(parent)
             {
-                all.push(process);
+                if !has_ended(&process, Duration::ZERO) {
+                    all.push(process);
+                }
                 waiting.push(number);
             }
         }

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -189,18 +188,9 @@ pub fn lay_out(spec: &WorldSpec, placement: Placement, host: &Host) -> Result<La
 }
 
 fn marks_below(project: &Path) -> PathPattern {
-    let mut glob = Vec::new();
-    for byte in project.as_os_str().as_bytes() {
-        if b"*?[]\\".contains(byte) {
-            glob.push(b'\\');
-        }
-        glob.push(*byte);
-    }
-    glob.extend(b"/**/.git");
-    PathPattern {
-        glob,
-        base: project.to_owned(),
-    }
+    let mut pattern = PathPattern::of(project);
+    pattern.glob.extend(b"/**/.git");
+    pattern
 }
 
 impl Layout {

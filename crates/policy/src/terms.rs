@@ -1,6 +1,7 @@
 //! What an allowed command may do: plain data that the runner must take along.
 
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 pub use substrate_trace::Mode;
 
@@ -89,6 +90,23 @@ pub struct PathPattern {
     /// The leading components without wildcards.
     #[cfg_attr(feature = "load", serde(with = "substrate_text::wire"))]
     pub base: PathBuf,
+}
+
+impl PathPattern {
+    /// The pattern that fits this path and what is below it, whatever characters it has.
+    pub fn of(path: &Path) -> PathPattern {
+        let mut glob = Vec::new();
+        for byte in path.as_os_str().as_bytes() {
+            if matches!(byte, b'*' | b'?' | b'[' | b'\\') {
+                glob.push(b'\\');
+            }
+            glob.push(*byte);
+        }
+        PathPattern {
+            glob,
+            base: path.to_owned(),
+        }
+    }
 }
 
 /// Network terms of a world.

@@ -11,6 +11,11 @@ use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
 use crate::pidfd;
 
+/// Has processes below this one that lose their parent become its children instead of somebody else's.
+pub fn adopt_orphans() -> io::Result<()> {
+    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+}
+
 /// How a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {

@@ -77,7 +77,7 @@ pub fn world_spec(
     });
     let hidden_around: Vec<PathPattern> = hidden_around.map(path_pattern).collect();
     let markers = project.iter().flat_map(|project| marker_files(project));
-    let markers: Vec<PathPattern> = markers.map(|path| path_pattern(escaped(&path))).collect();
+    let markers: Vec<PathPattern> = markers.map(|path| PathPattern::of(&path)).collect();
     let hosts = |entries: &[HostEntry]| {
         entries
             .iter()
@@ -145,18 +145,6 @@ fn marker_files(project: &Path) -> Vec<PathBuf> {
         .collect();
     files.extend(Some(project.join(".git")).filter(|path| path.is_file()));
     files
-}
-
-/// A path as the pattern that means just it.
-fn escaped(path: &Path) -> Vec<u8> {
-    let mut pattern = Vec::new();
-    for byte in path.as_os_str().as_bytes() {
-        if b"*?[]\\".contains(byte) {
-            pattern.push(b'\\');
-        }
-        pattern.push(*byte);
-    }
-    pattern
 }
 
 /// `PATH/**` as the directory it means.
