@@ -15,14 +15,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (name, mut verbs) in lists {
         verbs.sort_unstable();
         verbs.dedup();
-        let words: Vec<String> = verbs.iter().map(|verb| format!("b{verb:?}")).collect();
-        writeln!(
-            code,
-            "const {}: [&[u8]; {}] = [{}];",
-            name.to_uppercase(),
-            words.len(),
-            words.join(", ")
-        )?;
+        // One text for each list: a table of references would take more room than the words.
+        let text: String = verbs.iter().map(|verb| format!("{verb} ")).collect();
+        writeln!(code, "const {}: &str = {text:?};", name.to_uppercase())?;
     }
     let directory = std::env::var_os("OUT_DIR").ok_or("cargo gives no OUT_DIR")?;
     std::fs::write(Path::new(&directory).join("verbs.rs"), code)?;

@@ -178,6 +178,7 @@ pub(crate) struct Analyser<'a> {
     pub origins: BTreeMap<Vec<u8>, Origin>,
     /// What the line itself has put into files, as far as it is known; nothing is believed by it that would not be
     /// without, as the file may be another by then.
+    #[cfg(feature = "parse")]
     pub files: BTreeMap<Vec<u8>, Vec<Piece>>,
     tools: BTreeMap<Vec<u8>, Option<Rc<Tool>>>,
     pub following: Following,
@@ -192,6 +193,7 @@ impl<'a> Analyser<'a> {
             budget: context.limits.max_bytes.saturating_mul(8).max(1 << 16),
             stages: Vec::new(),
             origins: BTreeMap::new(),
+            #[cfg(feature = "parse")]
             files: BTreeMap::new(),
             tools: BTreeMap::new(),
             following: Following::default(),

@@ -435,9 +435,10 @@ impl Analyser<'_> {
                 scope.make_local(&text[..end.unwrap_or(text.len())]);
             }
             match split_assignment(word) {
+                #[cfg(feature = "parse")]
                 Some((name, value)) if flags.contains(&b'n') && value.value().is_some() => {
                     let target = value.value().unwrap_or_default().to_vec();
-                    scope.references.insert(name, target);
+                    scope.references.push((name, target));
                 }
                 Some((name, value)) => {
                     let array = matches!(value.pieces.as_slice(), [Piece::Unknown(text)] if text == b"(...)");

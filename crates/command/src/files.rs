@@ -1,12 +1,26 @@
 //! Files that a line itself writes, and may run.
 
 use crate::analyse::Analyser;
-use crate::flow::{Flow, MAX_TEXT, piece_length, push_piece};
+use crate::flow::Flow;
+#[cfg(feature = "parse")]
+use crate::flow::{MAX_TEXT, piece_length, push_piece};
 use crate::word::Word;
 
 /// Most files of a line whose content is kept.
+#[cfg(feature = "parse")]
 const MAX_FILES: usize = 32;
 
+// Where no shell text is read, nothing would come of it.
+#[cfg(not(feature = "parse"))]
+impl Analyser<'_> {
+    pub(crate) fn keep_file(&mut self, _path: &Word, _flow: &Flow, _appends: bool) {}
+
+    pub(crate) fn written_text(&self, _path: &Word) -> Option<Word> {
+        None
+    }
+}
+
+#[cfg(feature = "parse")]
 impl Analyser<'_> {
     /// Keeps what a line puts into a file.
     pub(crate) fn keep_file(&mut self, path: &Word, flow: &Flow, appends: bool) {
@@ -40,6 +54,7 @@ impl Analyser<'_> {
 }
 
 /// A path without `./` in front.
+#[cfg(feature = "parse")]
 fn plain_path(path: &[u8]) -> &[u8] {
     path.strip_prefix(b"./").unwrap_or(path)
 }

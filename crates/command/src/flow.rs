@@ -23,6 +23,7 @@ pub(crate) struct Flow {
 }
 
 /// Most producers that are carried along.
+#[cfg(feature = "parse")]
 const MAX_PRODUCERS: usize = 64;
 
 impl Flow {
@@ -57,7 +58,14 @@ impl Flow {
         }
     }
 
+    /// The same; without shell text nothing flows.
+    #[cfg(not(feature = "parse"))]
+    pub fn by(self, _: &[usize]) -> Self {
+        self
+    }
+
     /// The same, as it comes from these invocations too.
+    #[cfg(feature = "parse")]
     pub fn by(mut self, producers: &[usize]) -> Self {
         let left = MAX_PRODUCERS.saturating_sub(self.producers.len());
         let new = producers

@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use crate::analyse::{Analyser, Surroundings};
-use crate::args::{self, Args};
+use crate::args;
+#[cfg(feature = "parse")]
+use crate::args::Args;
 use crate::condition::{consequences, is_inert, shows_only};
 use crate::effect::{Action, Effect, Object, Source};
 use crate::environment::{self, Runs};
@@ -16,6 +18,7 @@ use crate::word::{Piece, Word};
 use crate::{sniff, verbs};
 
 /// Most flows of a line that are noted.
+#[cfg(feature = "parse")]
 const MAX_FLOWS: usize = 1024;
 
 impl Findings {
@@ -115,6 +118,7 @@ impl Analyser<'_> {
         } else if !is_inert(&levels, &args, &argv) {
             consequences(&levels, &args, &argv, false, &mut findings);
         }
+        #[cfg(feature = "parse")]
         if !handled && function == IsFunction::No {
             self.special(name.as_deref(), &argv, &args, &mut findings);
         }
@@ -154,6 +158,7 @@ impl Analyser<'_> {
         }
         let outside = directory.map(|directory| std::mem::replace(&mut scope.cwd, directory));
         let mut inner_flow: Option<Flow> = None;
+        #[cfg(feature = "parse")]
         let outer = place.clone();
         let deeper = findings.deep.then(|| Surroundings {
             deep: true,
@@ -178,12 +183,16 @@ impl Analyser<'_> {
         }
         self.depth -= 1;
         let flow = flow.or(inner_flow).unwrap_or_else(Flow::unknown);
-        self.note_flows(index, &outer);
-        self.feed_consumers(index, &flow);
+        #[cfg(feature = "parse")]
+        {
+            self.note_flows(index, &outer);
+            self.feed_consumers(index, &flow);
+        }
         flow.by(&[index])
     }
 
     /// Notes whose output an invocation reads or runs, and who reads what it writes to `>(…)`.
+    #[cfg(feature = "parse")]
     fn note_flows(&mut self, index: usize, place: &Surroundings) {
         let Some(invocation) = self.line.invocations.get(index) else {
             return;
@@ -249,6 +258,7 @@ impl Analyser<'_> {
     }
 
     /// Says where the code comes from that readers of `>(…)` run, now that their writer is known.
+    #[cfg(feature = "parse")]
     fn feed_consumers(&mut self, index: usize, flow: &Flow) {
         let Some((source, word)) = &flow.from else {
             return;
@@ -273,6 +283,7 @@ impl Analyser<'_> {
     }
 
     /// What a few programs print or are, that no model can say.
+    #[cfg(feature = "parse")]
     fn special(
         &mut self,
         name: Option<&[u8]>,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "parse")]
 use crate::flow::Flow;
 use crate::line::Cwd;
 use crate::shell_text::state::Functions;
@@ -23,6 +24,7 @@ pub(crate) struct Variable {
 }
 
 /// Most names that a name is followed through.
+#[cfg(feature = "parse")]
 const MAX_REFERENCES: usize = 8;
 
 #[derive(Debug, Clone, Default)]
@@ -39,27 +41,39 @@ pub(crate) struct Scope {
     /// A function of the line is being followed.
     pub in_function: bool,
     /// Names that stand for other names (`declare -n`).
-    pub references: BTreeMap<Vec<u8>, Vec<u8>>,
+    #[cfg(feature = "parse")]
+    pub references: Vec<(Vec<u8>, Vec<u8>)>,
     /// What `exec` put on descriptors.
-    pub descriptors: BTreeMap<u8, Flow>,
+    #[cfg(feature = "parse")]
+    pub descriptors: Vec<(u8, Flow)>,
     /// What the variables that it made its own were before.
     pub locals: Vec<(Vec<u8>, Option<Variable>)>,
 }
 
 impl Scope {
     /// The name that a name stands for.
+    #[cfg(feature = "parse")]
     pub fn referred<'n>(&'n self, name: &'n [u8]) -> &'n [u8] {
         let mut name = name;
         for _ in 0..MAX_REFERENCES {
-            match self.references.get(name) {
-                Some(target) => name = target,
+            match self.references.iter().rfind(|(from, _)| from == name) {
+                Some((_, target)) => name = target,
                 None => break,
             }
         }
         name
     }
 
+    /// What `exec` last put on a descriptor.
+    #[cfg(feature = "parse")]
+    pub fn descriptor(&self, number: u8) -> Option<&Flow> {
+        let mut all = self.descriptors.iter();
+        all.rfind(|(known, _)| *known == number)
+            .map(|(_, flow)| flow)
+    }
+
     pub fn set(&mut self, name: &[u8], value: Value) {
+        #[cfg(feature = "parse")]
         let name = &self.referred(name).to_vec();
         let exported = self
             .variables
@@ -98,6 +112,7 @@ impl Scope {
                 .map(|(name, variable)| (name.clone(), variable.clone()))
                 .collect(),
             cwd: self.cwd.clone(),
+            #[cfg(feature = "parse")]
             descriptors: self.descriptors.clone(),
             ..Scope::default()
         }

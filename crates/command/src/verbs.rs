@@ -25,18 +25,24 @@ enum Verb {
     Lose,
 }
 
+/// Whether a list has a word.
+fn lists_word(list: &str, word: &[u8]) -> bool {
+    list.as_bytes()
+        .split(|byte| *byte == b' ')
+        .any(|known| known == word)
+        && !word.is_empty()
+}
+
 impl Verb {
     fn of(word: &[u8]) -> Option<Verb> {
-        let known = |list: &[&[u8]]| list.binary_search(&word).is_ok();
-        if known(&LOST) {
-            Some(Verb::Lose)
-        } else if known(&DELETE) {
-            Some(Verb::End)
-        } else if known(&READ) {
-            Some(Verb::Read)
-        } else {
-            known(&WRITE).then_some(Verb::Write)
-        }
+        let lists = [
+            (LOST, Verb::Lose),
+            (DELETE, Verb::End),
+            (READ, Verb::Read),
+            (WRITE, Verb::Write),
+        ];
+        let found = lists.into_iter().find(|(list, _)| lists_word(list, word));
+        found.map(|(_, verb)| verb)
     }
 }
 
@@ -50,8 +56,8 @@ pub(crate) fn of_unknown(argv: &[Word]) -> Option<Effect> {
     }
     let lost = |name: &[u8]| in_name(name, true).any(|verb| verb == Verb::Lose);
     let lost = program.is_some_and(lost)
-        || deleting_option(words.iter().filter_map(Word::value))
-        || first(leading(words), EVERY) == Some(Verb::Lose);
+        || deleting_option(&mut words.iter().filter_map(Word::value))
+        || first(&mut leading(words), EVERY) == Some(Verb::Lose);
     lost.then(|| on(Action::Delete, UNKNOWN))
 }
 
@@ -70,12 +76,12 @@ pub(crate) fn below_model(
         .filter_map(|operand| argv.get(operand.index))
         .collect();
     let unknown_options = args.options.iter().filter(|option| !option.known);
-    let deleting = || deleting_option(unknown_options.map(|option| option.name.as_slice()));
+    let deleting = || deleting_option(&mut unknown_options.map(|option| option.name.as_slice()));
     let name = args
         .subcommands
         .last()
         .map(|name| Word::literal(name.as_bytes()));
-    let looks = |name: &Word| first([name].into_iter(), EVERY) == Some(Verb::Read);
+    let looks = |name: &Word| first(&mut [name].into_iter(), EVERY) == Some(Verb::Read);
     let Some(service) = service(levels) else {
         if leaf.has_subcommands() {
             // What follows is no subcommand that the model knows.
@@ -84,8 +90,8 @@ pub(crate) fn below_model(
         let free = levels.iter().any(|level| level.free_text);
         let opaque = acts || free || name.as_ref().is_some_and(looks);
         let plain = levels.len() > 1 && !opaque && takes_text(leaf, args, argv);
-        let lost =
-            plain && (first(words.iter().copied().take(2), 0) == Some(Verb::Lose) || deleting());
+        let lost = plain
+            && (first(&mut words.iter().copied().take(2), 0) == Some(Verb::Lose) || deleting());
         return lost.then(|| on(Action::Delete, UNKNOWN));
     };
     if acts {
@@ -96,7 +102,7 @@ pub(crate) fn below_model(
     let described = levels.len() > 1 && !leaf.all_names().any(anything);
     let name = name.filter(|name| !described || looks(name));
     let chain: Vec<&Word> = name.iter().chain(words.into_iter().take(LEADING)).collect();
-    let verb = match first(chain.iter().copied(), 2) {
+    let verb = match first(&mut chain.iter().copied(), 2) {
         None if deleting() => Some(Verb::Lose),
         found => found,
     };
@@ -142,7 +148,7 @@ fn leading(words: &[Word]) -> impl Iterator<Item = &Word> {
 
 /// What the first verb says; of so many words the parts count too. One that is often a noun yields to a verb that
 /// follows at once: `backup describe`, `status delete`.
-fn first<'w>(words: impl Iterator<Item = &'w Word>, in_parts: usize) -> Option<Verb> {
+fn first<'w>(words: &mut dyn Iterator<Item = &'w Word>, in_parts: usize) -> Option<Verb> {
     let mut noun = None;
     for (at, word) in words.enumerate() {
         let name = word.value().unwrap_or_default();
@@ -150,7 +156,7 @@ fn first<'w>(words: impl Iterator<Item = &'w Word>, in_parts: usize) -> Option<V
         match (noun, found) {
             (Some(_), Some(verb)) => return Some(verb),
             (Some(_), None) => break,
-            (None, Some(verb)) if NOUN.binary_search(&name).is_ok() => noun = Some(verb),
+            (None, Some(verb)) if lists_word(NOUN, name) => noun = Some(verb),
             (None, None) => {}
             (None, verb) => return verb,
         }
@@ -172,12 +178,18 @@ fn only_shows(words: &[Word]) -> bool {
     shows
 }
 
-fn deleting_option<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> bool {
-    words.any(|word| {
+fn deleting_option<'w>(words: &mut dyn Iterator<Item = &'w [u8]>) -> bool {
+    let deletes = |word: &[u8]| {
         word.starts_with(b"-")
             && !word.starts_with(b"--no-")
             && in_name(word, true).any(|verb| verb == Verb::Lose)
-    })
+    };
+    for word in words {
+        if deletes(word) {
+            return true;
+        }
+    }
+    false
 }
 
 /// The verbs of a name such as `delete-job`, `apps:destroy` or `DeleteInstance`; without `parts` the name itself.
@@ -223,12 +235,13 @@ mod tests {
 
     #[test]
     fn what_is_lost_is_deleted() {
-        assert!(LOST.iter().all(|verb| DELETE.contains(verb)));
-        let other = |verb: &&[u8]| READ.contains(verb) || WRITE.contains(verb);
-        assert!(!DELETE.iter().any(|verb| other(verb)));
-        assert!(!READ.iter().any(|verb| WRITE.contains(verb)));
-        let verb = |noun: &&[u8]| DELETE.contains(noun) || other(noun);
-        assert!(NOUN.iter().all(|noun| verb(noun)));
+        let words = |list: &'static str| list.split_whitespace().map(str::as_bytes);
+        assert!(words(LOST).all(|verb| lists_word(DELETE, verb)));
+        let other = |verb: &[u8]| lists_word(READ, verb) || lists_word(WRITE, verb);
+        assert!(!words(DELETE).any(other));
+        assert!(!words(READ).any(|verb| lists_word(WRITE, verb)));
+        assert!(words(NOUN).all(|noun| lists_word(DELETE, noun) || other(noun)));
+        assert!(lists_word(READ, b"list") && !lists_word(READ, b"lis") && !lists_word(READ, b""));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use substrate_compiled::{Fit, Operand, OperandPattern, Rule, Stage, View};
 use substrate_trace::{RuleRef, Verdict};
 
 use crate::facts::Facts;
+#[cfg(feature = "load")]
 use crate::flows::Flows;
 use crate::judge_effects;
 use crate::judge_tools;
@@ -242,7 +243,12 @@ fn approval(policy: &Policy, invocation: Option<usize>, why: &str) -> Reason {
     reason
 }
 
+/// An argument vector alone has no pipes, and that is all that is judged without the loader.
+#[cfg(not(feature = "load"))]
+fn pipeline_reasons(_: &Line, _: &[Rule], _: &dyn Facts, _: &mut [Reason]) {}
+
 /// What the pipeline rules say: a command fits the first pattern, and what it prints reaches one that fits the next.
+#[cfg(feature = "load")]
 fn pipeline_reasons(line: &Line, rules: &[Rule], facts: &dyn Facts, reasons: &mut Vec<Reason>) {
     if rules.is_empty() || line.invocations.len() < 2 {
         return;

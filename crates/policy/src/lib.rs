@@ -6,6 +6,7 @@
 pub mod budget;
 mod combine;
 pub mod facts;
+#[cfg(feature = "load")]
 mod flows;
 pub mod hosts;
 pub mod judge;

@@ -588,7 +588,7 @@ impl Analyser<'_> {
         match self.input_of(&own, scope) {
             Some(input) => place.input = input,
             None => {
-                let kept = scope.descriptors.get(&0).filter(|_| !place.input.fed);
+                let kept = scope.descriptor(0).filter(|_| !place.input.fed);
                 if let Some(input) = kept {
                     place.input = input.clone();
                 }
@@ -865,7 +865,7 @@ impl Analyser<'_> {
         if let Some(digits) = target.value() {
             let digits = digits.strip_suffix(b"-").unwrap_or(digits);
             let number = std::str::from_utf8(digits).ok()?.parse().ok()?;
-            return scope.descriptors.get(&number).cloned();
+            return scope.descriptor(number).cloned();
         }
         match target.pieces.as_slice() {
             [Piece::Unknown(source)] => self.origins.get(source).map(|origin| Flow {
@@ -892,7 +892,7 @@ impl Analyser<'_> {
                 _ => continue,
             };
             if scope.descriptors.len() < MAX_DESCRIPTORS {
-                scope.descriptors.insert(*descriptor, flow);
+                scope.descriptors.push((*descriptor, flow));
             }
         }
     }
