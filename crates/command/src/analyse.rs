@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::effect::Source;
-use crate::flow::Flow;
+use crate::flow::{Flow, Producers};
 use crate::line::{Invocation, Line, Stage};
 use crate::model::{Models, Tool};
 use crate::names::is_keyword;
@@ -160,7 +160,7 @@ pub(crate) struct Origin {
     /// The text itself, for a process substitution that only prints.
     pub text: Option<Vec<Piece>>,
     /// The invocations that print it, by number.
-    pub producers: Vec<usize>,
+    pub producers: Producers,
     /// The invocations that read what is written to it, for `>(…)`.
     pub consumers: Range<usize>,
 }

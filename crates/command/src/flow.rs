@@ -7,6 +7,12 @@ use crate::word::{Piece, Word};
 /// Longest text that is carried along; beyond, it counts as unknown.
 pub(crate) const MAX_TEXT: usize = 64 * 1024;
 
+/// The invocations that something comes from, by number; without shell text nothing flows.
+#[cfg(feature = "parse")]
+pub(crate) type Producers = Vec<usize>;
+#[cfg(not(feature = "parse"))]
+pub(crate) type Producers = ();
+
 /// What a command reads on standard input or writes to standard output.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Flow {
@@ -19,7 +25,7 @@ pub(crate) struct Flow {
     /// Names, and only some of those that there are.
     pub some: bool,
     /// The invocations that it comes from, by number.
-    pub producers: Vec<usize>,
+    pub producers: Producers,
 }
 
 /// Most producers that are carried along.
@@ -60,7 +66,7 @@ impl Flow {
 
     /// The same; without shell text nothing flows.
     #[cfg(not(feature = "parse"))]
-    pub fn by(self, _: &[usize]) -> Self {
+    pub fn by(self, (): &Producers) -> Self {
         self
     }
 

@@ -188,7 +188,9 @@ impl Analyser<'_> {
             self.note_flows(index, &outer);
             self.feed_consumers(index, &flow);
         }
-        flow.by(&[index])
+        #[cfg(feature = "parse")]
+        let flow = flow.by(&[index]);
+        flow
     }
 
     /// Notes whose output an invocation reads or runs, and who reads what it writes to `>(…)`.

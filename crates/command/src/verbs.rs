@@ -193,35 +193,38 @@ fn deleting_option<'w>(words: &mut dyn Iterator<Item = &'w [u8]>) -> bool {
 }
 
 /// The verbs of a name such as `delete-job`, `apps:destroy` or `DeleteInstance`; without `parts` the name itself.
-fn in_name(word: &[u8], parts: bool) -> impl Iterator<Item = Verb> {
+fn in_name(word: &[u8], parts: bool) -> std::vec::IntoIter<Verb> {
+    verbs_in(word, parts).into_iter()
+}
+
+#[inline(never)]
+fn verbs_in(word: &[u8], parts: bool) -> Vec<Verb> {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_:.".contains(byte);
     let readable = word.len() <= 40 && word.iter().all(plain);
     let mut rest = if readable { word } else { b"" };
-    std::iter::from_fn(move || {
-        if !parts {
-            return Verb::of(&std::mem::take(&mut rest).to_ascii_lowercase());
-        }
-        while !rest.is_empty() {
-            let start = rest
-                .iter()
-                .position(u8::is_ascii_alphanumeric)
-                .unwrap_or(rest.len());
-            let part = &rest[start..];
-            // A part ends before the next capital that follows a small letter.
-            let end = part
-                .windows(2)
-                .position(|pair| {
-                    !pair[1].is_ascii_alphanumeric()
-                        || pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase()
-                })
-                .map_or(part.len(), |at| at + 1);
-            rest = &part[end..];
-            if let Some(verb) = Verb::of(&part[..end].to_ascii_lowercase()) {
-                return Some(verb);
-            }
-        }
-        None
-    })
+    let mut found = Vec::new();
+    if !parts {
+        found.extend(Verb::of(&rest.to_ascii_lowercase()));
+        return found;
+    }
+    while !rest.is_empty() {
+        let start = rest
+            .iter()
+            .position(u8::is_ascii_alphanumeric)
+            .unwrap_or(rest.len());
+        let part = &rest[start..];
+        // A part ends before the next capital that follows a small letter.
+        let end = part
+            .windows(2)
+            .position(|pair| {
+                !pair[1].is_ascii_alphanumeric()
+                    || pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase()
+            })
+            .map_or(part.len(), |at| at + 1);
+        rest = &part[end..];
+        found.extend(Verb::of(&part[..end].to_ascii_lowercase()));
+    }
+    found
 }
 
 #[cfg(test)]
