@@ -15,7 +15,7 @@ commands:
   sets: { shells: [sh, bash, dash, zsh] }
 ";
 
-fn verdicts<'t>(lines: &'t str) -> Vec<(&'t str, Verdict)> {
+fn verdicts(lines: &str) -> Vec<(&str, Verdict)> {
     let place = Place::new();
     place.policy("five", FIVE);
     let broker = place.broker("five");

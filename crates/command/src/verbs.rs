@@ -148,7 +148,7 @@ fn leading(words: &[Word]) -> impl Iterator<Item = &Word> {
 
 /// What the first verb says; of so many words the parts count too. One that is often a noun yields to a verb that
 /// follows at once: `backup describe`, `status delete`.
-fn first<'w>(words: &mut dyn Iterator<Item = &'w Word>, in_parts: usize) -> Option<Verb> {
+fn first(words: &mut dyn Iterator<Item = &Word>, in_parts: usize) -> Option<Verb> {
     let mut noun = None;
     for (at, word) in words.enumerate() {
         let name = word.value().unwrap_or_default();
@@ -178,7 +178,7 @@ fn only_shows(words: &[Word]) -> bool {
     shows
 }
 
-fn deleting_option<'w>(words: &mut dyn Iterator<Item = &'w [u8]>) -> bool {
+fn deleting_option(words: &mut dyn Iterator<Item = &[u8]>) -> bool {
     let deletes = |word: &[u8]| {
         word.starts_with(b"-")
             && !word.starts_with(b"--no-")

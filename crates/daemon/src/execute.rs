@@ -418,7 +418,7 @@ fn refuse(session: &Session, prepared: &Prepared, up: UsedUp) -> Problem {
     let text = format!("Budget exceeded: max {} reached", up.kind.what());
     let mut problem = Problem::new(Code::Budget, text);
     problem.hint = Some(format!(
-        "{} of {} are used; `GET /v1/agents` lists what is used; a new agent_id has a budget of its own",
+        "{} of {} are used; `GET /v1/agents` lists it; whoever set the budget has to decide how this goes on",
         up.used, up.total
     ));
     problem.span_id = Some(span.span_id.to_string());

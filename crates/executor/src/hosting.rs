@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use substrate_egress::service::Service;
 use substrate_policy::terms::{HostRule, PathPattern, WorldSpec};
 
-
 /// What the world of an agent has besides the policy's terms. A person who starts an agent lets its program
 /// have this much; what the policy hides or denies stays hidden and denied.
 #[derive(Clone, Default)]
@@ -39,7 +38,11 @@ impl Hosting {
             .extend(self.read.iter().chain(&self.write).cloned());
         spec.write.extend(self.write.iter().cloned());
         spec.share.extend(self.write.iter().cloned());
-        let protect: Vec<PathPattern> = self.protect.iter().map(|path| PathPattern::of(path)).collect();
+        let protect: Vec<PathPattern> = self
+            .protect
+            .iter()
+            .map(|path| PathPattern::of(path))
+            .collect();
         spec.protect.extend(protect);
         spec.limits.seconds = match (spec.limits.seconds, self.seconds) {
             (Some(policy), Some(wanted)) => Some(policy.min(wanted)),

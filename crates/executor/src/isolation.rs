@@ -26,7 +26,8 @@ impl Isolation {
     pub fn narrow(&self, spec: &WorldSpec) -> WorldSpec {
         let mut spec = spec.clone();
         spec.hold.extend(self.write.iter().cloned());
-        spec.hide.extend(self.hide.iter().map(|path| PathPattern::of(path)));
+        spec.hide
+            .extend(self.hide.iter().map(|path| PathPattern::of(path)));
         spec.net.isolate |= self.no_net;
         if let Some(again) = &self.again {
             let targets = again.meta().roots.iter().map(|root| root.target.clone());

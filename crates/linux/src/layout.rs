@@ -17,6 +17,8 @@ use substrate_world::error::WorldError;
 
 /// Directories that every world has to itself.
 const PRIVATE: [&str; 2] = ["/run", "/tmp"];
+/// One that it has to itself where it may write there.
+const EVERYBODYS: &str = "/var/tmp";
 
 /// Whether writes to the project are held back or real.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +145,7 @@ pub fn lay_out(spec: &WorldSpec, placement: Placement, host: &Host) -> Result<La
             // `/tmp` and `/dev/shm` in `fs.write` mean the world's own, which are writable anyway.
             continue;
         }
-        if root == Path::new("/var/tmp") {
+        if root == Path::new(EVERYBODYS) {
             // Everybody's, as `/tmp` is; others' files there are nobody's business.
             layout.places.insert(root.clone(), What::Private);
             continue;
@@ -267,7 +269,8 @@ impl Layout {
         for root in roots {
             // A root below a private directory is not covered by it.
             let covered = outermost.iter().any(|outer| {
-                root.starts_with(outer) && !self.places.get(outer).is_some_and(What::is_own)
+                let own = self.places.get(outer).is_some_and(What::is_own);
+                root.starts_with(outer) && !own && outer != Path::new(EVERYBODYS)
             });
             if !covered {
                 outermost.push(root);
@@ -584,6 +587,9 @@ fn make_root(path: &Path, spec: &WorldSpec, ground: &Ground) {
     use std::os::unix::fs::DirBuilderExt;
     if fs::symlink_metadata(path).is_ok() || !path.starts_with(&spec.home) {
         return;
+    }
+    if let Some(parent) = path.parent() {
+        make_root(parent, spec, ground);
     }
     let parent = path.parent().and_then(|dir| ground.resolve(dir).ok());
     if let (Some(parent), Some(name)) = (parent, path.file_name())

@@ -13,7 +13,9 @@ use crate::pidfd;
 
 /// Has processes below this one that lose their parent become its children instead of somebody else's.
 pub fn adopt_orphans() -> io::Result<()> {
-    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+    Ok(rustix::process::set_child_subreaper(Some(
+        rustix::process::getpid(),
+    ))?)
 }
 
 /// How a program ended.
