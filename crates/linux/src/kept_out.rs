@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -25,7 +26,8 @@ use substrate_world::backend::PutAside;
 const SUFFIX: &str = ".refused";
 /// How many of one name are kept; whoever goes on making them loses them.
 const MOST_OF_ONE: usize = 16;
-/// How soon is looked again while somebody goes on making such names.
+/// How soon is looked again while somebody goes on making such names, and where the kernel has no more watches to
+/// give: a user has 128 instances, and editors take many.
 const AGAIN: Duration = Duration::from_millis(5);
 
 /// Watches the names of one world until it is dropped.
@@ -39,8 +41,37 @@ pub struct KeptOut {
 #[derive(Debug)]
 struct Names {
     all: Vec<Name>,
-    arrivals: Arrivals,
+    ears: Ears,
     put_aside: Mutex<BTreeSet<PutAside>>,
+}
+
+/// What hears of names that come into being.
+#[derive(Debug)]
+struct Ears {
+    arrivals: Option<Arrivals>,
+    /// Something is not heard of, and has to be looked at.
+    deaf: AtomicBool,
+}
+
+impl Ears {
+    fn new() -> Ears {
+        let arrivals = Arrivals::new().ok();
+        Ears {
+            deaf: AtomicBool::new(arrivals.is_none()),
+            arrivals,
+        }
+    }
+
+    /// Listens to the directory that was opened, whatever its name leads to by now.
+    fn hear(&self, dir: i32) {
+        let heard = self
+            .arrivals
+            .as_ref()
+            .map(|arrivals| arrivals.watch(format!("/proc/self/fd/{dir}")));
+        if !heard.is_some_and(|heard| heard.is_ok()) {
+            self.deaf.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// A name that nothing has yet, from the nearest directory that was there when the world began. That one is held
@@ -55,7 +86,10 @@ struct Name {
 impl KeptOut {
     /// Watches these paths, none of which exists.
     pub fn watch(paths: &BTreeSet<PathBuf>) -> io::Result<Option<KeptOut>> {
-        let arrivals = Arrivals::new()?;
+        Self::with(Ears::new(), paths)
+    }
+
+    fn with(ears: Ears, paths: &BTreeSet<PathBuf>) -> io::Result<Option<KeptOut>> {
         let mut all: Vec<Name> = Vec::new();
         for path in paths {
             let known = |dir: &Path| all.iter().find(|name| name.base_path() == dir);
@@ -66,7 +100,7 @@ impl KeptOut {
                 Some(name) => Arc::clone(&name.base),
                 None => Arc::new(open_dir(&base)?),
             };
-            hear(&arrivals, open.as_raw_fd())?;
+            ears.hear(open.as_raw_fd());
             all.push(Name {
                 path: path.clone(),
                 base: open,
@@ -78,7 +112,7 @@ impl KeptOut {
         }
         let names = Arc::new(Names {
             all,
-            arrivals,
+            ears,
             put_aside: Mutex::default(),
         });
         // Directories on the way that came since are heard of from now on.
@@ -127,25 +161,28 @@ fn open_dir(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// The directory that was opened, whatever its name leads to by now.
-fn hear(arrivals: &Arrivals, dir: i32) -> io::Result<()> {
-    arrivals.watch(format!("/proc/self/fd/{dir}"))
-}
-
 fn serve(names: &Names, stop: &EventFd) {
-    let mut again = None;
+    let mut found = false;
     loop {
-        let mut wanted = [
-            Wanted::read(names.arrivals.as_fd()),
-            Wanted::read(stop.as_fd()),
-        ];
+        // Who goes on making one is looked after until he stops, heard or not.
+        let looks = found || names.ears.deaf.load(Ordering::Relaxed);
+        let again = looks.then(|| Instant::now() + AGAIN);
+        let mut wanted = vec![Wanted::read(stop.as_fd())];
+        wanted.extend(
+            names
+                .ears
+                .arrivals
+                .iter()
+                .map(|arrivals| Wanted::read(arrivals.as_fd())),
+        );
         match poll::wait_until(&mut wanted, again).as_deref() {
-            Ok([_, false]) => {}
+            Ok([false, ..]) => {}
             _ => return,
         }
-        names.arrivals.clear();
-        // Who goes on making one is looked after until he stops, heard or not.
-        again = names.sweep().then(|| Instant::now() + AGAIN);
+        if let Some(arrivals) = &names.ears.arrivals {
+            arrivals.clear();
+        }
+        found = names.sweep();
     }
 }
 
@@ -161,7 +198,7 @@ impl Names {
         let mut found = false;
         let mut too_many = Vec::new();
         for name in &self.all {
-            let Some((dir, at, path)) = name.arrived(&self.arrivals) else {
+            let Some((dir, at, path)) = name.arrived(&self.ears) else {
                 continue;
             };
             found = true;
@@ -193,7 +230,7 @@ impl Name {
 
     /// What stands under it now: itself, or something on the way to it that is no directory and may lead elsewhere. A
     /// directory on the way is listened to.
-    fn arrived(&self, arrivals: &Arrivals) -> Option<(OwnedFd, &OsStr, PathBuf)> {
+    fn arrived(&self, ears: &Ears) -> Option<(OwnedFd, &OsStr, PathBuf)> {
         let mut dir: OwnedFd = self.base.try_clone().ok()?.into();
         let mut path = self.base_path().to_owned();
         let (last, way) = self.rest.split_last()?;
@@ -202,7 +239,7 @@ impl Name {
             at::stat(&dir, name).ok()?;
             match at::open_dir(&dir, name) {
                 Ok(inner) => {
-                    let _ = hear(arrivals, inner.as_raw_fd());
+                    ears.hear(inner.as_raw_fd());
                     dir = inner;
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
@@ -363,6 +400,22 @@ mod tests {
             found.iter().any(|aside| aside.path == at("info")),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn where_nothing_is_heard_everything_is_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().join("sub/name");
+        let deaf = Ears {
+            arrivals: None,
+            deaf: AtomicBool::new(true),
+        };
+        let kept_out = KeptOut::with(deaf, &BTreeSet::from([name.clone()]));
+        let kept_out = kept_out.unwrap().unwrap();
+        fs::create_dir(dir.path().join("sub")).unwrap();
+        fs::write(&name, "evil").unwrap();
+        until(|| !name.exists());
+        drop(kept_out);
     }
 
     #[test]
