@@ -68,7 +68,7 @@ impl Ears {
             .arrivals
             .as_ref()
             .map(|arrivals| arrivals.watch(format!("/proc/self/fd/{dir}")));
-        if !heard.is_some_and(|heard| heard.is_ok()) {
+        if heard.is_none_or(|heard| heard.is_err()) {
             self.deaf.store(true, Ordering::Relaxed);
         }
     }
