@@ -231,10 +231,10 @@ fn completion_asks_the_engine() {
     for (keys, wanted) in [
         ("my_func\t", "my_function "),
         ("my_al\t", "my_alias "),
-        ("echo $my_vari\t", "$my_variable"),
-        ("echo ${my_vari\t", "${my_variable}"),
+        ("cat < $my_vari\t", "$my_variable"),
+        ("cat < ${my_vari\t", "${my_variable}"),
         ("cat < dir\t", "dir\\ with\\ space/"),
-        ("cat < \"dir\t", "\"dir with space/"),
+        ("cat < \"dir\t", "\"dir with space\"/"),
         ("cat < dir\\ with\\ space/file-o\t", "file-one.txt "),
         ("ls > ~roo\t", "~root/"),
         ("deploy prod\t", "production "),

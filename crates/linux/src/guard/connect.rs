@@ -25,7 +25,7 @@ use crate::mountinfo;
 use substrate_starts::look::{self, View};
 
 /// How often a socket is looked for before it is nobody's.
-const LOOKS: usize = 3;
+const LOOKS: usize = 8;
 /// Longest address that the kernel takes.
 const LONGEST: u64 = 128;
 /// Most connections that wait for the other side at once.
