@@ -8,18 +8,14 @@ use substrate_broker::{Around, Evaluation, Input, Origin, Request, Terms};
 use substrate_policy::terms::{Mode, OnFinish, Place, WorldSpec};
 use substrate_runtime::supervise::Ending;
 use substrate_text::command_line;
-use substrate_trace::{Completion, Event, SpanInfo};
+use substrate_trace::SpanInfo;
 
-use crate::approval;
-use crate::contained::{self, Contained};
-use crate::exit_status::DENIED;
-use crate::front::Kind;
+use crate::contained::Contained;
 use crate::hosting::Hosting;
 use crate::isolation::Isolation;
-use crate::oneshot;
-use crate::recording;
+use crate::job::{self, Target};
 use crate::session::Session;
-use crate::snapshot::Before;
+use crate::walk::{Command, NotRun, Placed, Way, walk};
 
 /// Runs the program of an agent and answers how it ended. It always runs in a world: with `isolation` in a
 /// fresh one whose writes are held back. `begun` hears of its span before anything starts.
@@ -33,88 +29,81 @@ pub fn run(
 ) -> Ending {
     let search_path = session.search_path();
     let around = || session.meaning();
-    let request = Request {
-        input: Input::Argv(argv),
-        origin: Origin::OneShot,
-        cwd,
-        search_path: &search_path,
-        variables: &[],
-        aliases: &[],
-        isolate: isolation.is_some(),
-        around: Around::Asked(&around),
+    let command = Command {
+        request: Request {
+            input: Input::Argv(argv),
+            origin: Origin::OneShot,
+            cwd,
+            search_path: &search_path,
+            variables: &[],
+            aliases: &[],
+            isolate: isolation.is_some(),
+            around: Around::Asked(&around),
+        },
+        cmd: command_line(argv),
+        argv: argv.to_vec(),
     };
-    let evaluation = session.broker.evaluate(&request);
-    session.heed_policy_changes();
-    let span = session.span(&evaluation, command_line(argv), argv.to_vec(), cwd);
-    let Some(permit) = approval::permit(session, &request, &evaluation, &span, None) else {
-        return Ending::Exit(DENIED);
-    };
-    begun(&span);
-    let agent = Agent {
+    let mut agent = Agent {
         argv,
         hosting,
         isolation,
         cwd,
+        begun,
+        target: None,
+        spec: None,
     };
-    agent.carry_out(session, &evaluation, permit.terms, span)
+    walk(session, &command, &mut agent).ending()
 }
 
-/// An agent that was permitted.
+/// The program of an agent.
 struct Agent<'a> {
     argv: &'a [OsString],
     hosting: &'a Hosting,
     isolation: Option<&'a Isolation>,
     cwd: &'a Path,
+    begun: &'a dyn Fn(&SpanInfo),
+    target: Option<Target>,
+    spec: Option<WorldSpec>,
 }
 
-impl Agent<'_> {
-    fn carry_out(
-        &self,
-        session: &Session,
-        evaluation: &Evaluation,
-        terms: &Terms,
-        mut span: SpanInfo,
-    ) -> Ending {
-        let search_path = session.search_path();
-        let target = match oneshot::program(evaluation, self.argv, &search_path, self.cwd) {
-            Ok(target) => target,
-            Err((status, message)) => {
-                session.front.say(Kind::Failed, &message);
-                let done = Completion {
-                    exit: Some(status),
-                    ..Completion::default()
-                };
-                session.record_or_warn(&Event::command_complete(&span, &done));
-                return Ending::Exit(status);
-            }
-        };
-        let before = Before::take(session, &mut span);
+impl Way for Agent<'_> {
+    fn place<'w>(
+        &'w mut self,
+        session: &'w Session,
+        evaluation: &'w Evaluation,
+        terms: Option<&'w Terms>,
+        span: &mut SpanInfo,
+    ) -> Result<Placed<'w>, NotRun> {
+        (self.begun)(span);
+        let target = job::program(evaluation, self.argv, &session.search_path(), self.cwd)?;
         let (mut spec, isolated) = self.terms(session, terms);
-        let_in(&mut spec, program_path(&target));
-        let contained = Contained {
+        let target = self.target.insert(target);
+        let_in(&mut spec, target.program());
+        let spec = self.spec.insert(spec);
+        Ok(Placed::World(Contained {
             program: &target.path,
             argv: &target.argv,
             judged: evaluation.policy.mode == Mode::Enforce,
             cwd: self.cwd,
             evaluation,
-            spec: &spec,
             seconds: spec.limits.seconds,
+            spec,
             isolated,
             isolation: self.isolation,
             descriptors: &[],
             hosting: Some(self.hosting),
-        };
-        recording::circumstances(session, evaluation, program_path(&target), &mut span);
-        contained::run(session, &contained, span, before)
+        }))
     }
+}
 
+impl Agent<'_> {
     /// The terms of its world, and whether what it writes is held back.
-    fn terms(&self, session: &Session, terms: &Terms) -> (WorldSpec, bool) {
-        let (mut spec, isolated) = match &terms.place {
-            Place::Isolated(spec) => (spec.as_ref().clone(), true),
-            Place::Session(spec) => (spec.as_ref().clone(), false),
+    fn terms(&self, session: &Session, terms: Option<&Terms>) -> (WorldSpec, bool) {
+        let (mut spec, isolated) = match terms.map(|terms| &terms.place) {
+            Some(Place::Isolated(spec)) => (spec.as_ref().clone(), true),
+            Some(Place::Session(spec)) => (spec.as_ref().clone(), false),
             // A policy that leaves worlds out has terms for them all the same.
-            Place::Direct => {
+            Some(Place::Direct) | None => {
                 let search_path = session.search_path();
                 let home = session.broker.home();
                 let facts = Machine::new(self.cwd, self.cwd, home, &search_path);
@@ -138,9 +127,4 @@ fn let_in(spec: &mut WorldSpec, program: &Path) {
         spec.read.push(program.to_owned());
         spec.share.push(program.to_owned());
     }
-}
-
-fn program_path(target: &oneshot::Target) -> &Path {
-    use std::os::unix::ffi::OsStrExt;
-    Path::new(std::ffi::OsStr::from_bytes(target.path.as_bytes()))
 }

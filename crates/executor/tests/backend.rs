@@ -18,7 +18,8 @@ use substrate_executor::exit_status::DENIED;
 use substrate_executor::front::{
     Choice, Front, Given, GivenStdio, GivenStreams, Inquiry, Kind, Streams,
 };
-use substrate_executor::oneshot::{self, Job};
+use substrate_executor::job::Job;
+use substrate_executor::oneshot;
 use substrate_executor::session::Session;
 use substrate_executor::worlds::{Oversight, Worlds};
 use substrate_policy::terms::WorldSpec;

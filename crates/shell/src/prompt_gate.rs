@@ -30,13 +30,13 @@ use substrate_executor::contained::{self, Contained};
 use substrate_executor::exit_status::{DENIED, FAILED};
 use substrate_executor::front::Kind;
 use substrate_executor::limits::{tell_limits, tell_put_aside};
-use substrate_executor::oneshot;
 use substrate_executor::preview::{self, Preview, Trial};
 use substrate_executor::recording::{self, Recording};
 use substrate_executor::session::Session;
 use substrate_executor::shell_path::shell_path;
 use substrate_executor::snapshot::Before;
 use substrate_executor::variables;
+use substrate_executor::walk;
 
 /// What Substrate's own commands do at the prompt.
 pub trait OwnCommands {
@@ -381,7 +381,7 @@ impl Gate for PromptGate<'_> {
         if span.place.is_none() {
             return;
         }
-        oneshot::record_builtins(self.session, &evaluation, &span, &span.cwd);
+        walk::record_builtins(self.session, &evaluation, &span);
         let fs_diff = self.before.take().and_then(Before::changes);
         let mut done = Completion {
             exit: Some(outcome.status),

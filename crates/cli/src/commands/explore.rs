@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use substrate_executor::front::Kind;
 use substrate_executor::isolation::Isolation;
-use substrate_executor::oneshot::{self, Job};
+use substrate_executor::job::Job;
+use substrate_executor::oneshot;
 use substrate_executor::shell_path::shell_path;
 use substrate_runtime::supervise::Ending;
 use substrate_shell::notice::Notices;

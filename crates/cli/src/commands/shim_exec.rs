@@ -9,14 +9,15 @@ use substrate_broker::enclosure::OwnHome;
 use substrate_broker::env::{SHIM_BYPASS, SUBSTRATE_WORLD};
 use substrate_broker::{
     Answer, Around, Broker, BrokerError, Caller, Choice, Evaluation, Home, Input, Options, Origin,
-    Request,
+    Request, Terms,
 };
-use substrate_executor::approval;
-use substrate_executor::exit_status::{DENIED, FAILED};
+use substrate_executor::exit_status::FAILED;
 use substrate_executor::front::Kind;
-use substrate_executor::oneshot::{self, Job};
+use substrate_executor::job::Job;
+use substrate_executor::oneshot::Once;
 use substrate_executor::session::{Session, working_directory};
 use substrate_executor::variables::{meaning, variables};
+use substrate_executor::walk::{Command, Here, NotRun, Passage, Placed, Ran, Way, walk};
 use substrate_policy::terms::Place;
 use substrate_runtime::supervise::Ending;
 use substrate_shell::notice::Notices;
@@ -112,70 +113,135 @@ fn take_over(order: &Order, env: Vec<CString>, notices: Notices) -> Result<Endin
         around: Around::Asked(&around),
     };
 
-    let caller = Caller::own();
-    let around = caller.ancestors();
+    let options = Options {
+        choice: Choice::Active,
+        ceilings: Vec::new(),
+        require_approval: false,
+        world: environment::get(&env, SUBSTRATE_WORLD)
+            .map(|value| OsStr::from_bytes(value).to_owned()),
+        home_variable: environment::get(&env, "HOME")
+            .map(|value| OsStr::from_bytes(value).to_owned()),
+        session_start: cwd.clone(),
+        caller: Caller::own(),
+    };
+    let around = options.caller.ancestors();
     let open = |home: Home| {
+        let ceilings = ceilings(&around);
         Broker::open(
             home,
             Options {
-                choice: Choice::Active,
-                ceilings: ceilings(&around),
-                require_approval: false,
-                world: environment::get(&env, SUBSTRATE_WORLD)
-                    .map(|value| OsStr::from_bytes(value).to_owned()),
-                home_variable: environment::get(&env, "HOME")
-                    .map(|value| OsStr::from_bytes(value).to_owned()),
-                session_start: cwd.clone(),
-                caller: caller.clone(),
+                ceilings,
+                ..options.clone()
             },
         )
     };
     let broker = open(home.clone())?;
-    let mut evaluation = broker.evaluate(&request);
     // A shim of another home is no way out of the session around it.
-    if !around.is_empty() {
-        let session_home = caller
-            .home(&around, OwnHome::default())
-            .map_err(BrokerError::from)?;
-        if session_home.path != home.path {
-            let theirs = open(session_home)?.evaluate(&request);
-            if strictness(&theirs) > strictness(&evaluation) {
-                evaluation = theirs;
-            }
+    let enclosing = match around.is_empty() {
+        true => None,
+        false => {
+            let theirs = options.caller.home(&around, OwnHome::default());
+            let theirs = theirs.map_err(BrokerError::from)?;
+            (theirs.path != home.path)
+                .then(|| open(theirs))
+                .transpose()?
         }
-    }
-    let session = begin(broker, env, notices);
-    let mut span = session.span(&evaluation, command_line(&judged), judged.clone(), &cwd);
-    span.component = Component::Shim;
-    if lost {
-        if session.enforces() {
-            notices.say(Kind::Failed, "nothing was run, because the working directory is gone and nothing can be judged by it");
-            return Ok(Ending::Exit(FAILED));
-        }
-        span.degraded
-            .push("the working directory is gone".to_owned());
-    }
-    let bypass =
-        session.variable(SHIM_BYPASS) == Some(OsStr::new("1")) && session.broker.allows_bypass();
-    if bypass {
-        (span.verdict, span.rule) = (None, None);
-        guard::bypassed(&mut span);
-        return Ok(run_direct(&session, order, span));
-    }
-    let Some(permit) = approval::permit(&session, &request, &evaluation, &span, None) else {
-        return Ok(Ending::Exit(DENIED));
     };
-    Ok(match permit.terms.place {
-        Place::Isolated(_) => {
-            let argv = std::iter::once(order.target.clone().into_os_string())
-                .chain(judged.iter().skip(1).cloned());
-            let job = Job::Argv(argv.collect());
-            oneshot::carry_out(&session, &job, None, &cwd, &evaluation, permit.terms, span)
+    let session = begin(broker, env, notices);
+    let target = order.target.clone().into_os_string();
+    let job = Job::Argv(
+        std::iter::once(target)
+            .chain(judged.iter().skip(1).cloned())
+            .collect(),
+    );
+    let command = Command {
+        request,
+        cmd: command_line(&judged),
+        argv: judged.clone(),
+    };
+    let mut guarded = Guarded {
+        order,
+        enclosing,
+        lost,
+        once: Once::new(&job, None, &cwd),
+    };
+    Ok(walk(&session, &command, &mut guarded).ending())
+}
+
+/// A command of somebody else's shell, in front of which a shim stands.
+struct Guarded<'a> {
+    order: &'a Order,
+    /// Who decides for the session around it, where that is another home's.
+    enclosing: Option<Broker>,
+    /// Its working directory is gone.
+    lost: bool,
+    /// How it runs in a world.
+    once: Once<'a>,
+}
+
+impl Way for Guarded<'_> {
+    fn judge(&mut self, session: &Session, request: &Request<'_>) -> Evaluation {
+        let evaluation = session.broker.evaluate(request);
+        let theirs = self.enclosing.as_ref().map(|them| them.evaluate(request));
+        match theirs {
+            Some(theirs) if strictness(&theirs) > strictness(&evaluation) => theirs,
+            _ => evaluation,
         }
-        // A shim guards a command of somebody else's shell, which lives outside every world; only what
-        // the policy isolates by name leaves that shell's side.
-        Place::Direct | Place::Session(_) => run_direct(&session, order, span),
-    })
+    }
+
+    fn passage(&mut self, session: &Session, _: &Evaluation, span: &mut SpanInfo) -> Passage {
+        span.component = Component::Shim;
+        if self.lost {
+            if session.enforces() {
+                let why = "nothing was run, because the working directory is gone and nothing can be judged by it";
+                session.front.say(Kind::Failed, why);
+                return Passage::Closed(FAILED);
+            }
+            span.degraded
+                .push("the working directory is gone".to_owned());
+        }
+        let bypass = session.variable(SHIM_BYPASS) == Some(OsStr::new("1"));
+        if bypass && session.broker.allows_bypass() {
+            (span.verdict, span.rule) = (None, None);
+            guard::bypassed(span);
+            return Passage::Free;
+        }
+        Passage::Judged
+    }
+
+    fn compares(&self, evaluation: &Evaluation) -> bool {
+        leaves_its_shell(evaluation)
+    }
+
+    /// The shell that it belongs to lives outside every world; only what the policy isolates by name leaves its side.
+    fn place<'w>(
+        &'w mut self,
+        session: &'w Session,
+        evaluation: &'w Evaluation,
+        terms: Option<&'w Terms>,
+        span: &mut SpanInfo,
+    ) -> Result<Placed<'w>, NotRun> {
+        if terms.is_some() && leaves_its_shell(evaluation) {
+            return self.once.place(session, evaluation, terms, span);
+        }
+        let order = self.order;
+        Ok(Placed::Here(Here {
+            program: None,
+            // Where the kernel tells nobody how it ended, this waits for it, and records it.
+            run: Box::new(|span| Ran {
+                ending: Some(become_tool(session, order, span.clone())),
+                done: None,
+            }),
+        }))
+    }
+}
+
+/// Whether it runs in a world of its own.
+fn leaves_its_shell(evaluation: &Evaluation) -> bool {
+    match &evaluation.answer {
+        Answer::Allow(terms) | Answer::Ask(terms, _) => matches!(terms.place, Place::Isolated(_)),
+        Answer::Deny(_) => false,
+    }
 }
 
 fn strictness(evaluation: &Evaluation) -> u8 {
@@ -187,11 +253,7 @@ fn strictness(evaluation: &Evaluation) -> u8 {
 }
 
 /// Becomes the tool.
-fn run_direct(session: &Session, order: &Order, mut span: SpanInfo) -> Ending {
-    span.place = Some("direct");
-    if !session.record_start(&span) {
-        return Ending::Exit(FAILED);
-    }
+fn become_tool(session: &Session, order: &Order, span: SpanInfo) -> Ending {
     let argv: std::io::Result<Vec<CString>> = order
         .argv
         .iter()

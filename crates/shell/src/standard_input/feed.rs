@@ -9,23 +9,22 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use substrate_broker::{Answer, Around, Evaluation, Request};
+use substrate_broker::{Answer, Around, Evaluation, Request, Terms};
 use substrate_command::{Extent, first_command};
-use substrate_executor::approval;
 use substrate_executor::exit_status::{DENIED, FAILED};
 use substrate_executor::front::Kind;
-use substrate_executor::oneshot;
 use substrate_executor::session::Session;
+use substrate_executor::walk::{Command, Here, NotRun, Outcome, Passage, Placed, Ran, Way, walk};
 use substrate_policy::terms::Place;
 use substrate_sys::flags;
 use substrate_sys::poll::{self, Wanted};
 use substrate_sys::process_group;
-use substrate_trace::{Mode, SpanInfo};
+use substrate_trace::{Completion, Mode, SpanInfo};
 
 use super::quiet::{is_quiet, is_quiet_builtin};
+use super::request;
 use super::takes::takes_over;
 use super::waits::{Waits, Watched, can_be_seen};
-use super::{finish, request};
 use crate::repl::is_complete;
 
 /// How much a pipe of one page takes at once.
@@ -51,8 +50,8 @@ pub struct Feed<'a> {
     /// What was read and not yet handed over.
     text: Vec<u8>,
     at_end: bool,
-    /// The command that runs.
-    running: Option<SpanInfo>,
+    /// The shell has ended, or wants no more.
+    over: bool,
     enforcing: bool,
     /// Every `read` so far takes whole lines.
     whole_lines: bool,
@@ -64,8 +63,12 @@ pub struct Feed<'a> {
     pub quiet_shell: bool,
 }
 
-/// What is handed over, or the status of a refusal.
-type Judged = Result<Option<SpanInfo>, i32>;
+/// The shell, while it is served.
+struct Served {
+    process: i32,
+    ended: OwnedFd,
+    watched: Watched,
+}
 
 impl<'a> Feed<'a> {
     pub fn new(
@@ -83,7 +86,7 @@ impl<'a> Feed<'a> {
             parent,
             text: Vec::new(),
             at_end: false,
-            running: None,
+            over: false,
             enforcing: parent.mode == Mode::Enforce,
             whole_lines: true,
             interactive: false,
@@ -95,10 +98,12 @@ impl<'a> Feed<'a> {
     /// Serves the shell until it ends.
     pub fn serve(mut self, process: i32) {
         if let Ok(ended) = process_group::pidfd(process) {
-            self.serve_until(process, &ended);
-        }
-        if let Some(span) = self.running.take() {
-            finish(self.session, &span, None);
+            let mut shell = Served {
+                process,
+                ended,
+                watched: Watched::new(process, self.interactive),
+            };
+            self.serve_until(&mut shell);
         }
         // What the shell did not read is there for whoever reads after it, as far as it can be given back.
         if let Ok(left) = i64::try_from(self.text.len()) {
@@ -106,22 +111,28 @@ impl<'a> Feed<'a> {
         }
     }
 
-    fn serve_until(&mut self, process: i32, ended: &OwnedFd) {
-        let mut watched = Watched::new(process, self.interactive);
-        if !can_be_seen(process) {
+    fn serve_until(&mut self, shell: &mut Served) {
+        if !can_be_seen(shell.process) {
             return self.give_up("what a shell waits for cannot be seen on this machine");
         }
-        while let Some(waits) = self.next_wish(&mut watched, ended) {
-            let served = match waits {
-                Waits::Reader(most) => self.data(most, ended),
-                _ => self.command(process, ended),
-            };
-            if !served {
-                break;
-            }
-        }
+        self.until_next_command(shell);
+        while !self.over && self.command(shell) {}
         // Without a writer the shell and its programs see the end of the stream.
         self.pipe = None;
+    }
+
+    /// Gives programs the data that they wait for, until the shell wants its next command.
+    fn until_next_command(&mut self, shell: &mut Served) {
+        loop {
+            match self.next_wish(shell) {
+                Some(Waits::Reader(most)) if self.data(most, &shell.ended) => {}
+                Some(Waits::Reader(_)) | None => {
+                    self.over = true;
+                    return;
+                }
+                Some(_) => return,
+            }
+        }
     }
 
     /// Ends the stream with a word why.
@@ -132,7 +143,8 @@ impl<'a> Feed<'a> {
     }
 
     /// Waits until somebody wants more and everything was taken; `None` once the shell has ended.
-    fn next_wish(&self, watched: &mut Watched, ended: &OwnedFd) -> Option<Waits> {
+    fn next_wish(&self, shell: &mut Served) -> Option<Waits> {
+        let Served { ended, watched, .. } = shell;
         let since = Instant::now();
         let mut pause = Duration::from_micros(10);
         loop {
@@ -205,53 +217,57 @@ impl<'a> Feed<'a> {
         self.text.splice(..0, left.into_iter().take(count));
     }
 
-    /// Judges the next command and hands it over; false at the end of the stream.
-    fn command(&mut self, process: i32, ended: &OwnedFd) -> bool {
-        let Some(first) = self.extent(ended) else {
+    /// The next command, from its judgement to its end; false at the end of the stream.
+    fn command(&mut self, shell: &mut Served) -> bool {
+        let Some(first) = self.extent(&shell.ended) else {
             return false;
         };
-        let cwd = std::fs::read_link(format!("/proc/{process}/cwd"));
+        let cwd = std::fs::read_link(format!("/proc/{}/cwd", shell.process));
         let cwd = cwd.unwrap_or_else(|_| PathBuf::from("/"));
-        let search_path = self.session.search_path();
+        let session = self.session;
+        let search_path = session.search_path();
+        let around = || session.meaning();
         // Many at once where nothing is refused, else one.
         for length in [self.batch().max(first), first] {
             let text = self.text.get(..length).unwrap_or_default().to_vec();
-            let around = || self.session.meaning();
             let request = request(&text, &cwd, &search_path, Around::Asked(&around));
-            let evaluation = self.session.broker.evaluate(&request);
+            let evaluation = session.broker.evaluate(&request);
             let whole =
                 matches!(&evaluation.answer, Answer::Allow(terms) if terms.place == Place::Direct);
-            if whole || length == first {
-                self.text.drain(..length);
-                return self.hand_over(&text, &request, &evaluation, ended);
+            if !whole && length != first {
+                continue;
             }
+            self.text.drain(..length);
+            let shown = text.strip_suffix(b"\n").unwrap_or(&text).to_vec();
+            let command = Command {
+                request,
+                cmd: OsString::from_vec(shown),
+                argv: Vec::new(),
+            };
+            let mut fed = Fed {
+                text: &text,
+                evaluation: Some(evaluation),
+                is_nothing: false,
+                feed: self,
+                shell,
+            };
+            if let Outcome::Refused(status) = walk(session, &command, &mut fed) {
+                // It leaves its status behind, and as many lines as it had.
+                let lines = text.iter().filter(|byte| **byte == b'\n').count();
+                let instead = format!("(exit {status}){}", "\n".repeat(lines.max(1)));
+                self.hand_over(instead.as_bytes(), shell);
+            }
+            return true;
         }
         false
     }
 
-    fn hand_over(
-        &mut self,
-        text: &[u8],
-        request: &Request<'_>,
-        evaluation: &Evaluation,
-        ended: &OwnedFd,
-    ) -> bool {
-        if let Some(span) = self.running.take() {
-            finish(self.session, &span, None);
+    /// Gives the shell a command, and serves it until it wants the next one.
+    fn hand_over(&mut self, text: &[u8], shell: &mut Served) {
+        match self.write(text, &shell.ended) {
+            true => self.until_next_command(shell),
+            false => self.over = true,
         }
-        let judged = self.judge(text, request, evaluation);
-        let sent = match judged {
-            Ok(span) => {
-                self.running = span;
-                text.to_vec()
-            }
-            // A refused command leaves its status behind, and as many lines as it had.
-            Err(status) => {
-                let lines = text.iter().filter(|byte| **byte == b'\n').count();
-                format!("(exit {status}){}", "\n".repeat(lines.max(1))).into_bytes()
-            }
-        };
-        self.write(&sent, ended)
     }
 
     /// How long the next command is; `None` at the end of the stream.
@@ -345,44 +361,84 @@ impl<'a> Feed<'a> {
         }
         true
     }
+}
 
-    /// The span of a command that may run, if it leaves one.
-    fn judge(&mut self, text: &[u8], request: &Request<'_>, evaluation: &Evaluation) -> Judged {
-        self.session.heed_policy_changes();
-        self.enforcing = evaluation.policy.mode == Mode::Enforce;
-        self.quiet_shell &= keeps_meanings(evaluation);
-        self.whole_lines &= reads_whole_lines(evaluation);
-        if evaluation.line.invocations.is_empty() && evaluation.line.complete() {
-            return Ok(None);
+/// One command of the stream.
+struct Fed<'f, 'a> {
+    text: &'f [u8],
+    /// How it was judged while it was found out how much is judged at once.
+    evaluation: Option<Evaluation>,
+    /// There is no command in it.
+    is_nothing: bool,
+    feed: &'f mut Feed<'a>,
+    shell: &'f mut Served,
+}
+
+impl Way for Fed<'_, '_> {
+    fn judge(&mut self, session: &Session, request: &Request<'_>) -> Evaluation {
+        let judged = self.evaluation.take();
+        judged.unwrap_or_else(|| session.broker.evaluate(request))
+    }
+
+    fn passage(
+        &mut self,
+        session: &Session,
+        evaluation: &Evaluation,
+        span: &mut SpanInfo,
+    ) -> Passage {
+        let feed = &mut *self.feed;
+        span.parent_span = Some(feed.parent.span_id);
+        feed.enforcing = evaluation.policy.mode == Mode::Enforce;
+        feed.quiet_shell &= keeps_meanings(evaluation);
+        feed.whole_lines &= reads_whole_lines(evaluation);
+        self.is_nothing = evaluation.line.invocations.is_empty() && evaluation.line.complete();
+        if self.is_nothing {
+            return Passage::Free;
         }
-        let shown = text.strip_suffix(b"\n").unwrap_or(text).to_vec();
-        let shown = OsString::from_vec(shown);
-        let mut span = self
-            .session
-            .span(evaluation, shown, Vec::new(), request.cwd);
-        span.parent_span = Some(self.parent.span_id);
-        if self.enforcing
-            && let Some(why) = takes_over(&evaluation.line, text, self.expands_aliases)
+        if feed.enforcing
+            && let Some(why) = takes_over(&evaluation.line, self.text, feed.expands_aliases)
         {
-            self.session.refuse(&span, None, why);
-            return Err(DENIED);
+            session.refuse(span, None, why);
+            return Passage::Closed(DENIED);
         }
-        let Some(permit) = approval::permit(self.session, request, evaluation, &span, None) else {
-            return Err(DENIED);
-        };
-        if permit.terms.place != Place::Direct {
-            self.session.front.say(
-                Kind::Failed,
-                "a command on standard input cannot be isolated on its own; run it with `substrate -c`",
-            );
-            return Err(FAILED);
+        Passage::Judged
+    }
+
+    fn compares(&self, _: &Evaluation) -> bool {
+        false
+    }
+
+    fn is_recorded(&self) -> bool {
+        !self.is_nothing
+    }
+
+    fn place<'w>(
+        &'w mut self,
+        _: &'w Session,
+        _: &'w Evaluation,
+        terms: Option<&'w Terms>,
+        _: &mut SpanInfo,
+    ) -> Result<Placed<'w>, NotRun> {
+        if terms.is_some_and(|terms| terms.place != Place::Direct) {
+            let why = "a command on standard input cannot be isolated on its own; run it with `substrate -c`";
+            return Err(NotRun::new(FAILED, why));
         }
-        span.place = Some("direct");
-        if !self.session.record_start(&span) {
-            return Err(FAILED);
-        }
-        oneshot::record_builtins(self.session, evaluation, &span, request.cwd);
-        Ok(Some(span))
+        Ok(Placed::Here(Here {
+            program: None,
+            run: Box::new(|_| {
+                let began = Instant::now();
+                self.feed.hand_over(self.text, self.shell);
+                // The shell tells nobody how a command of it ended.
+                let done = Completion {
+                    duration: began.elapsed(),
+                    ..Completion::default()
+                };
+                Ran {
+                    ending: None,
+                    done: Some(done),
+                }
+            }),
+        }))
     }
 }
 

@@ -16,18 +16,20 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use substrate_broker::{Answer, Around, Evaluation, Input, Origin, Request};
+use substrate_broker::{Answer, Around, Evaluation, Input, Origin, Request, Terms};
 use substrate_policy::terms::Place;
 use substrate_runtime::supervise::{self, Ending, Program};
 use substrate_sys::{environment, memfd, process_group, splice};
 use substrate_text::command_line;
-use substrate_trace::{Completion, Event, Mode, SpanInfo};
+use substrate_trace::{Completion, Mode, SpanInfo};
 
 use substrate_executor::exit_status::FAILED;
 use substrate_executor::front::Kind;
-use substrate_executor::oneshot::{self, Job};
+use substrate_executor::job::Job;
+use substrate_executor::oneshot;
 use substrate_executor::session::Session;
 use substrate_executor::shell_path::shell_path;
+use substrate_executor::walk::{Command, Here, NotRun, Placed, Ran, Way, walk};
 
 use feed::Feed;
 
@@ -102,15 +104,17 @@ pub fn run(session: &Session, arguments: &Arguments<'_>, cwd: &Path) -> Ending {
     let evaluation = session
         .broker
         .evaluate(&request(b":", cwd, &search_path, Around::Nothing));
-    let ended = match needs_world(&evaluation) {
-        true => in_a_world(session, arguments, cwd),
-        false => beside_us(session, arguments, &evaluation, cwd),
-    };
-    ended.unwrap_or_else(|error| {
-        let text = format!("standard input cannot be handed to a shell: {error}");
-        session.front.say(Kind::Failed, &text);
-        Ending::Exit(FAILED)
-    })
+    match needs_world(&evaluation) {
+        true => in_a_world(session, arguments, cwd).unwrap_or_else(|error| {
+            session.front.say(Kind::Failed, &cannot_be_handed(&error));
+            Ending::Exit(FAILED)
+        }),
+        false => beside_us(session, arguments, evaluation.policy.mode, cwd),
+    }
+}
+
+fn cannot_be_handed(error: &std::io::Error) -> String {
+    format!("standard input cannot be handed to a shell: {error}")
 }
 
 /// A world is made for a text as a whole, which is judged as a whole; its shell reads it as a file.
@@ -133,48 +137,90 @@ fn in_a_world(session: &Session, arguments: &Arguments<'_>, cwd: &Path) -> std::
     Ok(oneshot::run(session, &job, None, cwd))
 }
 
-fn beside_us(
-    session: &Session,
-    arguments: &Arguments<'_>,
-    evaluation: &Evaluation,
-    cwd: &Path,
-) -> std::io::Result<Ending> {
+/// One shell gets every command when it is judged; it has a span of its own, above those of its commands.
+fn beside_us(session: &Session, arguments: &Arguments<'_>, mode: Mode, cwd: &Path) -> Ending {
     let Some(shell) = shell_path() else {
-        return Err(std::io::Error::other(
-            "there is neither bash nor sh on this machine",
-        ));
+        let why = "there is neither bash nor sh on this machine";
+        let error = std::io::Error::other(why);
+        session.front.say(Kind::Failed, &cannot_be_handed(&error));
+        return Ending::Exit(FAILED);
     };
     let mut words = vec![shell.file_name().unwrap_or_default().to_owned()];
-    let enforcing = evaluation.policy.mode == Mode::Enforce;
-    words.extend(match enforcing && shell.ends_with("bash") {
+    words.extend(match mode == Mode::Enforce && shell.ends_with("bash") {
         true => arguments.unexpanded(),
         false => arguments.words(),
     });
-    let mut span = session.span(evaluation, command_line(&words), words.clone(), cwd);
-    span.place = Some("direct");
-    if !session.record_start(&span) {
-        return Ok(Ending::Exit(FAILED));
-    }
-    let input = std::io::stdin().as_fd().try_clone_to_owned()?;
-    let (ours, pipe) = splice::pipe()?;
-    // One page: it can be written to again as soon as everything in it was read.
-    splice::set_pipe_size(pipe.as_fd(), 1);
-    substrate_sys::poll::set_blocking(&ours)?;
-    process_group::replace_stdin(ours)?;
-    let path = c_string(shell.as_os_str())?;
-    let argv: Result<Vec<CString>, _> = words.iter().map(|word| c_string(word)).collect();
-    let program = Program {
-        path: &path,
-        argv: &argv?,
-        env: &session.child_env(&span),
+    let search_path = session.search_path();
+    let command = Command {
+        request: request(b"", cwd, &search_path, Around::Nothing),
+        cmd: command_line(&words),
+        argv: words.clone(),
     };
-    let mut feed = Feed::new(session, File::from(input), pipe, &shell, &span);
-    feed.interactive = arguments.interactive();
-    feed.expands_aliases = arguments.expands_aliases(&shell, &session.env);
-    feed.quiet_shell = arguments.options.is_empty() && !is_prepared(&session.env);
-    let ending = supervise::run_beside(&program, |process| feed.serve(process))?;
-    finish(session, &span, Some(ending));
-    Ok(ending)
+    let mut fed = FedShell {
+        shell: &shell,
+        words: &words,
+        arguments,
+    };
+    walk(session, &command, &mut fed).ending()
+}
+
+/// The shell whose commands come from the stream.
+struct FedShell<'a> {
+    shell: &'a Path,
+    words: &'a [OsString],
+    arguments: &'a Arguments<'a>,
+}
+
+impl Way for FedShell<'_> {
+    fn compares(&self, _: &Evaluation) -> bool {
+        false
+    }
+
+    fn place<'w>(
+        &'w mut self,
+        session: &'w Session,
+        _: &'w Evaluation,
+        _: Option<&'w Terms>,
+        _: &mut SpanInfo,
+    ) -> Result<Placed<'w>, NotRun> {
+        Ok(Placed::Here(Here {
+            program: None,
+            run: Box::new(|span| {
+                let ended = self.run(session, span).unwrap_or_else(|error| {
+                    session.front.say(Kind::Failed, &cannot_be_handed(&error));
+                    Ending::Exit(FAILED)
+                });
+                Ran {
+                    ending: Some(ended),
+                    done: Some(Completion::default()),
+                }
+            }),
+        }))
+    }
+}
+
+impl FedShell<'_> {
+    fn run(&self, session: &Session, span: &SpanInfo) -> std::io::Result<Ending> {
+        let input = std::io::stdin().as_fd().try_clone_to_owned()?;
+        let (ours, pipe) = splice::pipe()?;
+        // One page: it can be written to again as soon as everything in it was read.
+        splice::set_pipe_size(pipe.as_fd(), 1);
+        substrate_sys::poll::set_blocking(&ours)?;
+        process_group::replace_stdin(ours)?;
+        let path = c_string(self.shell.as_os_str())?;
+        let argv: Result<Vec<CString>, _> = self.words.iter().map(|word| c_string(word)).collect();
+        let program = Program {
+            path: &path,
+            argv: &argv?,
+            env: &session.child_env(span),
+        };
+        let (arguments, shell) = (self.arguments, self.shell);
+        let mut feed = Feed::new(session, File::from(input), pipe, shell, span);
+        feed.interactive = arguments.interactive();
+        feed.expands_aliases = arguments.expands_aliases(shell, &session.env);
+        feed.quiet_shell = arguments.options.is_empty() && !is_prepared(&session.env);
+        supervise::run_beside(&program, |process| feed.serve(process))
+    }
 }
 
 /// Whether the environment gives a new bash functions or a file to read first.
@@ -186,19 +232,6 @@ fn is_prepared(env: &[CString]) -> bool {
 
 fn c_string(text: &OsStr) -> std::io::Result<CString> {
     CString::new(text.as_bytes()).map_err(std::io::Error::other)
-}
-
-/// Records that a span is over; how it ended is known of the shell only.
-fn finish(session: &Session, span: &SpanInfo, ending: Option<Ending>) {
-    let done = Completion {
-        exit: ending.map(Ending::status),
-        signal: match ending {
-            Some(Ending::Signal(signal)) => Some(signal),
-            _ => None,
-        },
-        ..Completion::default()
-    };
-    session.record_or_warn(&Event::command_complete(span, &done));
 }
 
 fn request<'a>(

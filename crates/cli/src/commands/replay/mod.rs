@@ -9,18 +9,19 @@ use crate::worlds::begin;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use substrate_executor::approval;
 use substrate_executor::session::Session;
+use substrate_executor::snapshot;
+use substrate_executor::walk::{Command, Here, NotRun, Passage, Placed, Ran, Way, walk};
 
 use serde_json::json;
-use substrate_broker::{Answer, Around, Evaluation, Input, Origin, Request};
+use substrate_broker::{Answer, Around, Evaluation, Input, Origin, Request, Terms};
 use substrate_executor::exit_status::{DENIED, FAILED};
 use substrate_executor::front::Kind;
 use substrate_executor::guarded::StartJudge;
 use substrate_executor::recording;
-use substrate_executor::worlds::{Oversight, Wire, Worlds};
-use substrate_policy::terms::Place;
-use substrate_replay::{Accepted, Again, Past, Refusal, Run, accept};
+use substrate_executor::worlds::{Oversight, Wire};
+use substrate_policy::terms::{Place, WorldSpec};
+use substrate_replay::{Accepted, Again, Outcome, Past, Refusal, Run, Warning, accept};
 use substrate_runtime::supervise::Ending;
 use substrate_shell::notice::Notices;
 use substrate_sys::environment;
@@ -32,7 +33,6 @@ use super::trace::look::Look;
 use crate::failure::Failure;
 use crate::out;
 use crate::replay_args::ReplayArgs;
-use crate::worlds::ThisMachine;
 
 /// Replays: 0 the same, 1 not, 126 denied today, 125 not possible.
 pub fn run(asker: &Asker, args: ReplayArgs) -> Ending {
@@ -138,59 +138,43 @@ impl Replays<'_> {
         };
         let (line, search_path) = (past.line(), past.context.path.clone());
         let search_path = search_path.unwrap_or_default();
-        let request = Request {
-            input: match past.argv() {
-                Some(argv) => Input::Argv(argv),
-                None => Input::Line(line.as_bytes()),
+        let command = Command {
+            request: Request {
+                input: match past.argv() {
+                    Some(argv) => Input::Argv(argv),
+                    None => Input::Line(line.as_bytes()),
+                },
+                origin: Origin::Replay,
+                cwd: &past.cwd,
+                search_path: &search_path,
+                variables: &[],
+                aliases: &[],
+                isolate: true,
+                around: Around::Nothing,
             },
-            origin: Origin::Replay,
-            cwd: &past.cwd,
-            search_path: &search_path,
-            variables: &[],
-            aliases: &[],
-            isolate: true,
-            around: Around::Nothing,
+            cmd: line.clone(),
+            argv: Vec::new(),
         };
-        let evaluation = self.session.broker.evaluate(&request);
-        let span = span(&past, &evaluation);
-        let permit = approval::permit(self.session, &request, &evaluation, &span, None);
-        let Some(permit) = permit else {
-            return self.denied(record, &evaluation);
-        };
-        let Place::Isolated(spec) = &permit.terms.place else {
-            let why =
-                "today's policy has no world for it (`world.enabled`), and a replay needs one";
-            return self.stopped(record, End::Failed, Kind::Failed, why);
-        };
-        let private =
-            substrate_executor::snapshot::private(&self.session.broker, past.root.as_deref());
-        let mut warnings = drift::around(&self.session.broker, &past);
-        let (env, warning) = drift::environment(&past, self.key);
-        warnings.extend(warning);
-        let (stdin, warning) = drift::stdin(&past, self.key);
-        warnings.extend(warning);
-        let backend = match self.world(&span, &evaluation, &search_path) {
-            Ok(backend) => backend,
-            Err(error) => {
-                let text = error.to_string();
-                return self.stopped(record, End::Failed, Kind::Failed, &text);
-            }
-        };
-        let run = Run {
-            backend: backend.as_ref(),
-            spec,
-            private,
-            env,
-            stdin,
+        let mut once_more = OnceMore {
+            past: &past,
+            key: self.key,
             chained,
             keep: self.args.keep,
+            search_path: &search_path,
+            again: &mut self.again,
+            warnings: Vec::new(),
+            found: Found::Refused(String::new()),
         };
-        let mut outcome = match self.again.run(&past, run) {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                let text = error.to_string();
-                return self.stopped(record, End::Failed, Kind::Failed, &text);
+        walk(self.session, &command, &mut once_more);
+        let (found, mut warnings) = (once_more.found, once_more.warnings);
+        let mut outcome = match found {
+            Found::Outcome(outcome) => *outcome,
+            // It was said and recorded where all refusals are.
+            Found::Refused(why) => {
+                self.answer(record, End::Denied, &why)?;
+                return Ok(End::Denied);
             }
+            Found::Failed(why) => return self.stopped(record, End::Failed, Kind::Failed, &why),
         };
         warnings.extend(drift::held(&past, &outcome.enforced));
         outcome.warnings.splice(0..0, warnings);
@@ -206,12 +190,7 @@ impl Replays<'_> {
         })
     }
 
-    fn tell(
-        &self,
-        past: &Past,
-        outcome: &substrate_replay::Outcome,
-        updated: bool,
-    ) -> Result<(), Failure> {
+    fn tell(&self, past: &Past, outcome: &Outcome, updated: bool) -> Result<(), Failure> {
         if self.args.json {
             let line = format!("{}\n", report::json(past, outcome, updated));
             return Ok(out::print(&line)?);
@@ -244,18 +223,6 @@ impl Replays<'_> {
         self.stopped(record, end, Kind::Failed, &refusal.to_string())
     }
 
-    /// A refusal was said and recorded where all are.
-    fn denied(&self, record: &Record, evaluation: &Evaluation) -> Result<End, Failure> {
-        let why = match &evaluation.answer {
-            Answer::Deny(rule) => (rule, "a replay is judged by today's policy"),
-            Answer::Ask(_, rule) => (rule, "today it needs a person's approval"),
-            Answer::Allow(_) => (&None, ""),
-        };
-        let text = denial(&evaluation.policy.id, why.0.as_ref(), why.1);
-        self.answer(record, End::Denied, &text)?;
-        Ok(End::Denied)
-    }
-
     /// Says why a span was not run.
     fn stopped(&self, record: &Record, end: End, kind: Kind, why: &str) -> Result<End, Failure> {
         let id = self.answer(record, end, why)?;
@@ -278,33 +245,8 @@ impl Replays<'_> {
         Ok(id)
     }
 
-    /// What makes its world: every program start in there is judged by today's policy too, and
-    /// what is refused belongs to the span.
-    fn world(
-        &self,
-        span: &SpanInfo,
-        evaluation: &Evaluation,
-        search_path: &OsStr,
-    ) -> std::io::Result<Box<dyn WorldBackend>> {
-        let front = Arc::clone(&self.session.front);
-        let judge = StartJudge::replaying(&self.session.broker, front, search_path);
-        judge.begin_line(span, evaluation);
-        let spent = self.session.broker.egress_cells()?;
-        let wire = Wire {
-            on_event: Arc::new(|_| ()),
-            spent,
-            following: None,
-            services: Vec::new(),
-        };
-        Ok(ThisMachine.backend(Oversight {
-            judge: Some(Arc::new(judge)),
-            network: Some(wire),
-            borrowing: None,
-        }))
-    }
-
     /// Makes the new result the record.
-    fn accept(&self, past: &Past, outcome: &substrate_replay::Outcome) -> Result<(), Failure> {
+    fn accept(&self, past: &Past, outcome: &Outcome) -> Result<(), Failure> {
         let home = &self.session.broker.home().path;
         let info = self.session.broker.info();
         let tools = past.context.tools.iter().map(|tool| tool.path.clone());
@@ -325,19 +267,142 @@ impl Replays<'_> {
     }
 }
 
-/// What is asked, refused and started again belongs to the span that is replayed.
-fn span(past: &Past, evaluation: &Evaluation) -> SpanInfo {
-    let session = past.span.session_id.parse();
-    let session = session.unwrap_or_else(|_| SessionId::new());
-    let mut span = SpanInfo::new(Component::Replay, session, None);
-    if let Ok(id) = past.span.span_id.parse() {
-        span.span_id = id;
+/// A recorded command, once more.
+struct OnceMore<'r, 'a> {
+    past: &'r Past,
+    key: &'r Key,
+    chained: bool,
+    keep: bool,
+    search_path: &'r OsStr,
+    again: &'r mut Again<'a>,
+    warnings: Vec<Warning>,
+    found: Found,
+}
+
+/// What running it again came to.
+enum Found {
+    Outcome(Box<Outcome>),
+    /// By today's policy, in these words.
+    Refused(String),
+    Failed(String),
+}
+
+impl Way for OnceMore<'_, '_> {
+    /// What is asked, refused and started again belongs to the span that is replayed.
+    fn span(&mut self, _: &Session, evaluation: &Evaluation, command: &Command<'_>) -> SpanInfo {
+        let past = &self.past.span;
+        let session = past.session_id.parse();
+        let session = session.unwrap_or_else(|_| SessionId::new());
+        let mut span = SpanInfo::new(Component::Replay, session, None);
+        if let Ok(id) = past.span_id.parse() {
+            span.span_id = id;
+        }
+        span.policy_id.clone_from(&evaluation.policy.id);
+        span.mode = evaluation.policy.mode;
+        span.cwd = command.request.cwd.to_owned();
+        span.cmd.clone_from(&command.cmd);
+        span
     }
-    span.policy_id.clone_from(&evaluation.policy.id);
-    span.mode = evaluation.policy.mode;
-    span.cwd.clone_from(&past.cwd);
-    span.cmd = past.line();
-    span
+
+    fn passage(&mut self, _: &Session, evaluation: &Evaluation, _: &mut SpanInfo) -> Passage {
+        let (rule, why) = match &evaluation.answer {
+            Answer::Deny(rule) => (rule.as_ref(), "a replay is judged by today's policy"),
+            Answer::Ask(_, rule) => (rule.as_ref(), "today it needs a person's approval"),
+            Answer::Allow(_) => (None, ""),
+        };
+        self.found = Found::Refused(denial(&evaluation.policy.id, rule, why));
+        Passage::Judged
+    }
+
+    /// It starts from the files of then, and is compared with what they were afterwards.
+    fn compares(&self, _: &Evaluation) -> bool {
+        false
+    }
+
+    /// Its record is the one that it is compared with.
+    fn is_recorded(&self) -> bool {
+        false
+    }
+
+    fn place<'w>(
+        &'w mut self,
+        session: &'w Session,
+        evaluation: &'w Evaluation,
+        terms: Option<&'w Terms>,
+        _: &mut SpanInfo,
+    ) -> Result<Placed<'w>, NotRun> {
+        let Some(Place::Isolated(spec)) = terms.map(|terms| &terms.place) else {
+            let why =
+                "today's policy has no world for it (`world.enabled`), and a replay needs one";
+            self.found = Found::Failed(why.to_owned());
+            return Err(NotRun::new(FAILED, ""));
+        };
+        Ok(Placed::Here(Here {
+            program: None,
+            run: Box::new(|span| {
+                self.found = self
+                    .run(session, evaluation, spec, span)
+                    .unwrap_or_else(Found::Failed);
+                Ran::default()
+            }),
+        }))
+    }
+}
+
+impl OnceMore<'_, '_> {
+    fn run(
+        &mut self,
+        session: &Session,
+        evaluation: &Evaluation,
+        spec: &WorldSpec,
+        span: &SpanInfo,
+    ) -> Result<Found, String> {
+        let past = self.past;
+        let private = snapshot::private(&session.broker, past.root.as_deref());
+        self.warnings.extend(drift::around(&session.broker, past));
+        let (env, warning) = drift::environment(past, self.key);
+        self.warnings.extend(warning);
+        let (stdin, warning) = drift::stdin(past, self.key);
+        self.warnings.extend(warning);
+        let backend = self.world(session, evaluation, span);
+        let backend = backend.map_err(|error| error.to_string())?;
+        let run = Run {
+            backend: backend.as_ref(),
+            spec,
+            private,
+            env,
+            stdin,
+            chained: self.chained,
+            keep: self.keep,
+        };
+        let outcome = self.again.run(past, run);
+        let outcome = outcome.map_err(|error| error.to_string())?;
+        Ok(Found::Outcome(Box::new(outcome)))
+    }
+
+    /// What makes its world: every program start in there is judged by today's policy too, and
+    /// what is refused belongs to the span.
+    fn world(
+        &self,
+        session: &Session,
+        evaluation: &Evaluation,
+        span: &SpanInfo,
+    ) -> std::io::Result<Box<dyn WorldBackend>> {
+        let front = Arc::clone(&session.front);
+        let judge = StartJudge::replaying(&session.broker, front, self.search_path);
+        judge.begin_line(span, evaluation);
+        let wire = Wire {
+            on_event: Arc::new(|_| ()),
+            spent: session.broker.egress_cells()?,
+            following: None,
+            services: Vec::new(),
+        };
+        Ok(session.worlds.backend(Oversight {
+            judge: Some(Arc::new(judge)),
+            network: Some(wire),
+            borrowing: None,
+        }))
+    }
 }
 
 /// One line about several spans.
