@@ -6,10 +6,10 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::working_directory::working_directory;
 use substrate_broker::enclosure::{Ancestor, OwnHome, Trace};
 use substrate_broker::env::{SUBSTRATE_HOME, SUBSTRATE_WORLD};
 use substrate_broker::{Broker, BrokerError, Caller, Choice, Home, Options, person};
-use substrate_executor::session::working_directory;
 use substrate_sys::environment;
 
 use crate::args;

@@ -20,6 +20,7 @@ mod service_args;
 mod shell_args;
 mod shell_mode;
 mod trace_args;
+mod working_directory;
 mod worlds;
 
 /// In place of musl's own, which asks the kernel for single pages.

@@ -5,13 +5,14 @@ use std::ffi::{CString, OsString};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
+use crate::working_directory::working_directory;
 use substrate_broker::enclosure::Trace;
 use substrate_broker::env::{SUBSTRATE_JSON_ERRORS, SUBSTRATE_WORLD};
 use substrate_broker::{BrokerError, person};
 use substrate_executor::front::Kind;
 use substrate_executor::job::Job;
 use substrate_executor::oneshot;
-use substrate_executor::session::{Session, working_directory};
+use substrate_executor::session::Session;
 use substrate_runtime::supervise::Ending;
 use substrate_shell::engine::Startup;
 use substrate_shell::notice::Notices;

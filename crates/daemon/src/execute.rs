@@ -332,6 +332,7 @@ fn run(
         session: service.session_of(&prepared.agent),
         parent: None,
         agent: prepared.agent.clone(),
+        umask: substrate_sys::identity::umask(),
     };
     let worlds = Arc::clone(&service.worlds);
     let env = environment(service, &prepared);

@@ -9,11 +9,13 @@ use substrate_api::approvals::Waiting;
 use substrate_api::execute::{Approval, Rule, Verdict};
 use substrate_broker::Caller;
 use substrate_broker::person::Barrier;
-use substrate_changes::pending::Pending;
-use substrate_executor::front::{Choice, Front, Given, GivenStreams, Inquiry, Kind, Streams};
+use substrate_executor::front::{
+    Choice, Front, Given, GivenStreams, HeldChanges, Inquiry, Kind, Streams,
+};
 use substrate_policy::way_on::way_on;
 use substrate_text::visible;
 use substrate_trace::{Completion, SpanInfo, Stdin};
+use substrate_world::backend::Held;
 use substrate_world::progress::Progress;
 
 use crate::attempt::{Attempt, State};
@@ -151,7 +153,7 @@ impl Front for ApiFront {
         Ok(given)
     }
 
-    fn settle(&self, _: &Pending, _: &str) -> Option<Choice> {
+    fn settle(&self, _: &Held, _: &dyn HeldChanges) -> Option<Choice> {
         None
     }
 

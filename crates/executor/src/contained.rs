@@ -1,7 +1,7 @@
 //! Running a job in a world, and settling what it left.
 
 use std::ffi::{CString, OsString};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use substrate_changes::apply::{self, ApplyOptions};
 use substrate_changes::diff;
 use substrate_changes::gc;
 use substrate_changes::observer::Observer;
-use substrate_changes::patch::{self, ShowError, Totals};
+use substrate_changes::patch::{self, Paint, ShowError, Totals};
 use substrate_changes::pending::Pending;
 use substrate_policy::terms::{Mode, OnFinish, WorldSpec};
 use substrate_runtime::supervise::Ending;
@@ -27,7 +27,7 @@ use substrate_world::error::WorldError;
 
 use crate::approval;
 use crate::exit_status::{DENIED, FAILED, NOT_FOUND};
-use crate::front::{Choice, GivenStdio, GivenStreams, Kind, Streams};
+use crate::front::{Choice, GivenStdio, GivenStreams, HeldChanges, Kind, Streams};
 use crate::guarded::StartJudge;
 use crate::hosting::Hosting;
 use crate::isolation::Isolation;
@@ -120,7 +120,10 @@ pub fn run(
     let worlds = session.worlds.backend(oversight);
     teller.begin(&span);
     let (mut streams, recording) = match session.front.streams() {
-        Ok(Streams::Own) => (ExecStreams::default(), Recording::begin(session, true)),
+        Ok(Streams::Own(own)) => {
+            let recording = Recording::begin(session, own, true);
+            (ExecStreams::default(), recording)
+        }
         Ok(Streams::Given(given)) => (elsewhere_streams(given), Recording::default()),
         Err(error) => {
             let text = format!("there are no streams for the command: {error}");
@@ -137,8 +140,9 @@ pub fn run(
     let used_before = usage::of_children();
     let own_streams = !matches!(streams.stdio, Stdio::Given(_) | Stdio::Terminal(..));
     let again = job.isolation.and_then(|isolation| isolation.again.as_ref());
-    let place = if let Some(earlier) = again {
-        ExecPlace::again(job.spec, &earlier.meta().world_id)
+    let earlier_id = again.map(|held| held.world.to_string());
+    let place = if let Some(earlier_id) = &earlier_id {
+        ExecPlace::again(job.spec, earlier_id)
     } else if job.isolated {
         ExecPlace::fresh(job.spec)
     } else {
@@ -379,6 +383,23 @@ fn sentence(totals: &Result<Totals, ShowError>) -> String {
     }
 }
 
+/// What a result is to whoever chooses.
+struct Left<'a> {
+    pending: &'a Pending,
+    sentence: &'a str,
+}
+
+impl HeldChanges for Left<'_> {
+    fn sentence(&self) -> &str {
+        self.sentence
+    }
+
+    fn show(&self, screen: &mut dyn Write, paint: Paint) -> Result<(), String> {
+        let shown = patch::patch(self.pending, paint, screen, &mut |_| true);
+        shown.map(drop).map_err(|error| error.to_string())
+    }
+}
+
 /// What becomes of a result: a person decides where there is one, else the policy.
 fn settle_result(session: &Session, job: &Contained<'_>, span: &SpanInfo, pending: Pending) {
     let mut progress = session.front.progress();
@@ -389,7 +410,13 @@ fn settle_result(session: &Session, job: &Contained<'_>, span: &SpanInfo, pendin
         return keep(session, span, &pending, &sentence);
     }
     let chosen = match job.spec.on_finish {
-        OnFinish::Ask => session.front.settle(&pending, &sentence),
+        OnFinish::Ask => pending.held().and_then(|held| {
+            let about = Left {
+                pending: &pending,
+                sentence: &sentence,
+            };
+            session.front.settle(&held, &about)
+        }),
         _ => None,
     };
     let kept = job.isolation.is_some_and(|isolation| isolation.keep);

@@ -1,18 +1,18 @@
 //! The side that commands are run for: what it is told, how it is asked, what it chooses at the end.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 use substrate_broker::Caller;
 use substrate_broker::approvals::Approved;
 use substrate_broker::person::Barrier;
 use substrate_changes::patch::Paint;
-use substrate_changes::pending::Pending;
 use substrate_sys::terminal::Size;
 use substrate_trace::{Answer, Completion, SpanInfo, Stdin};
-use substrate_world::backend::Master;
+use substrate_world::backend::{Held, Master};
 use substrate_world::progress::Progress;
 
 /// Kinds of notice.
@@ -77,7 +77,7 @@ pub trait Front: Send + Sync {
     fn ask(&self, inquiry: &dyn Inquiry) -> io::Result<Given>;
 
     /// Lets a person choose what becomes of a result; `None` when nobody is there.
-    fn settle(&self, pending: &Pending, sentence: &str) -> Option<Choice>;
+    fn settle(&self, held: &Held, about: &dyn HeldChanges) -> Option<Choice>;
 
     /// Hears how far a long piece of work has come, until dropped.
     fn progress(&self) -> Box<dyn FnMut(Progress) -> bool>;
@@ -89,6 +89,20 @@ pub trait Front: Send + Sync {
     fn stdin(&self) -> Stdin {
         Stdin::Unknown
     }
+
+    /// Standard input where it is a file, from where the command will read it.
+    fn stdin_file(&self) -> Option<File> {
+        None
+    }
+}
+
+/// What a person who chooses may know of a result.
+pub trait HeldChanges {
+    /// What it consists of, in a few words.
+    fn sentence(&self) -> &str;
+
+    /// Shows every change.
+    fn show(&self, screen: &mut dyn Write, paint: Paint) -> Result<(), String>;
 }
 
 /// A question to a person: what it is about, what can be tried and what would be remembered.
@@ -122,12 +136,23 @@ pub trait Inquiry {
 }
 
 /// The standard streams of a command.
-#[derive(Debug)]
 pub enum Streams {
-    /// Those of this process.
-    Own,
+    /// Those of this process, which the front has.
+    Own(Box<dyn OwnStreams>),
     /// Somebody else's, who may lose interest in the command.
     Given(GivenStreams),
+}
+
+/// The standard streams of this process, which whatever it starts inherits.
+pub trait OwnStreams: Send {
+    /// Where a stream leads.
+    fn copy(&self, number: u8) -> io::Result<OwnedFd>;
+
+    /// Leads a stream elsewhere, and answers where it led.
+    fn replace(&self, number: u8, with: BorrowedFd<'_>) -> io::Result<OwnedFd>;
+
+    /// Leads a stream where it led before.
+    fn put_back(&self, number: u8, before: OwnedFd) -> io::Result<()>;
 }
 
 /// Streams that are not this process's.

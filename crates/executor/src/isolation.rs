@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use substrate_changes::pending::Pending;
 use substrate_policy::terms::{PathPattern, WorldSpec};
+use substrate_world::backend::Held;
 
 /// The wishes of `run --isolated` and `world explore`; shims have none. None of them loosens the policy: what is
 /// written is held back, and what may not be read stays out of sight.
@@ -17,8 +17,8 @@ pub struct Isolation {
     pub keep: bool,
     /// No network at all, not even what the policy allows.
     pub no_net: bool,
-    /// What an earlier command left, to be worked on.
-    pub again: Option<Pending>,
+    /// What an earlier command left, to be worked on; its places are in `write`.
+    pub again: Option<Held>,
 }
 
 impl Isolation {
@@ -29,10 +29,6 @@ impl Isolation {
         spec.hide
             .extend(self.hide.iter().map(|path| PathPattern::of(path)));
         spec.net.isolate |= self.no_net;
-        if let Some(again) = &self.again {
-            let targets = again.meta().roots.iter().map(|root| root.target.clone());
-            spec.hold.extend(targets);
-        }
         spec
     }
 }

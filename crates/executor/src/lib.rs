@@ -16,7 +16,6 @@ pub mod limits;
 pub mod line;
 pub mod network;
 pub mod oneshot;
-pub mod own_streams;
 pub mod preview;
 pub mod questions;
 pub mod recording;

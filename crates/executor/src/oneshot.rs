@@ -136,9 +136,9 @@ fn direct(session: &Session, target: &Target, span: &SpanInfo) -> Ran {
     let started = Instant::now();
     let mut used = None;
     let (result, output) = match session.front.streams() {
-        Ok(Streams::Own) => {
+        Ok(Streams::Own(own)) => {
             enclosure::mark();
-            let recording = Recording::begin(session, false);
+            let recording = Recording::begin(session, own, false);
             let program = Program {
                 path: &target.path,
                 argv: &target.argv,

@@ -2,7 +2,7 @@
 //! through them, and which programs it named.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -15,24 +15,22 @@ use substrate_broker::Evaluation;
 use substrate_command::is_builtin;
 use substrate_policy::settings::OutputRecord;
 use substrate_snapshots::Capture;
+use substrate_sys::mask;
 use substrate_sys::usage::{self, Usage};
-use substrate_sys::{mask, streams};
 use substrate_trace::{FsDiff, Key, Output, SpanInfo, Stdin, Used, Via};
 use substrate_world::backend::Tap;
 
-use crate::front::Kind;
-use crate::own_streams::status;
+use crate::front::{Kind, OwnStreams};
 use crate::session::Session;
 
 /// Longer files on standard input, or that output went to, are not read for their digest.
 const MOST: u64 = 256 << 20;
 
 /// The digest of a file that is standard input, from where the command will read it.
-fn stdin_content(key: &Key) -> Option<Stdin> {
-    let file = File::from(io::stdin().as_fd().try_clone_to_owned().ok()?);
+fn stdin_content(file: &File, key: &Key) -> Option<Stdin> {
     let meta = file.metadata().ok().filter(|meta| meta.is_file())?;
-    let start = (&file).stream_position().ok()?;
-    let capture = range(&file, start, meta.len())?;
+    let start = { file }.stream_position().ok()?;
+    let capture = range(file, start, meta.len())?;
     let stream = capture.stream(key, Via::File);
     Some(Stdin::Content {
         digest: stream.digest,
@@ -89,7 +87,8 @@ pub fn circumstances(
     replay.tools = substrate_snapshots::tools(&session.broker.home().path, &paths);
     replay.world_image_version = Some(image("direct"));
     if replay.stdin == Stdin::Unknown
-        && let Some(content) = session.key().and_then(|key| stdin_content(&key))
+        && let Some((file, key)) = session.front.stdin_file().zip(session.key())
+        && let Some(content) = stdin_content(&file, &key)
     {
         replay.stdin = content;
     }
@@ -137,6 +136,8 @@ pub struct Recording {
     merged: bool,
     /// Streams that lead through us meanwhile, and what they were.
     taken: Vec<(u8, OwnedFd)>,
+    /// Whose streams they are.
+    own: Option<Box<dyn OwnStreams>>,
 }
 
 #[derive(Default)]
@@ -153,16 +154,19 @@ enum Source {
 impl Recording {
     /// Begins, where the policy or `--record` wants it. The streams of a command outside worlds are
     /// left alone unless a person said `--record`; files are read afterwards.
-    pub fn begin(session: &Session, world: bool) -> Self {
+    pub fn begin(session: &Session, own: Box<dyn OwnStreams>, world: bool) -> Self {
         let wanted = session.output_record();
         if wanted == OutputRecord::Off || session.key().is_none() {
             return Self::default();
         }
+        let (Ok(stdout), Ok(stderr)) = (own.copy(1), own.copy(2)) else {
+            return Self::default();
+        };
         let mut this = Self {
             copy: wanted == OutputRecord::Bounded,
+            own: Some(own),
             ..Self::default()
         };
-        let (stdout, stderr) = (io::stdout(), io::stderr());
         let found = [stdout.as_fd(), stderr.as_fd()].map(|fd| Some((via(fd)?, status(fd).ok()?)));
         if let [Some((via, one)), Some((_, other))] = &found {
             let same =
@@ -211,17 +215,21 @@ impl Recording {
             sources: [Source::Terminal(capture), Source::Nothing],
             merged: true,
             taken: Vec::new(),
+            own: None,
         }
     }
 
     /// Leads a stream, and its twin, through this process.
     fn follow(&mut self, number: u8) -> io::Result<Source> {
+        let Some(own) = &self.own else {
+            return Ok(Source::Nothing);
+        };
         let (mut from, end) = io::pipe()?;
-        let before = streams::replace(number, end.as_fd())?;
+        let before = own.replace(number, end.as_fd())?;
         let mut to = File::from(before.try_clone()?);
         self.taken.push((number, before));
         if self.merged {
-            self.taken.push((2, streams::replace(2, end.as_fd())?));
+            self.taken.push((2, own.replace(2, end.as_fd())?));
         }
         let copy = self.copy;
         // Signals are for the thread that waits for the command.
@@ -257,7 +265,7 @@ impl Recording {
     pub fn finish(mut self, session: &Session) -> Output {
         for (number, before) in self.taken.drain(..) {
             // What we say from here on is our own.
-            let _ = streams::put_back(number, before);
+            let _ = self.own.as_ref().map(|own| own.put_back(number, before));
         }
         let Some(key) = session.key() else {
             return Output::Off;
@@ -284,6 +292,11 @@ impl Recording {
             },
         }
     }
+}
+
+/// What a descriptor leads to.
+fn status(fd: BorrowedFd<'_>) -> io::Result<Metadata> {
+    File::from(fd.try_clone_to_owned()?).metadata()
 }
 
 /// What a stream leads to; `None` for what says nothing, such as `/dev/null`.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,11 +38,13 @@ pub struct Identity {
     pub parent: Option<SpanId>,
     /// The actor: `human`, or the name of an agent.
     pub agent: String,
+    /// What is masked out of the modes of new files.
+    pub umask: u32,
 }
 
 impl Identity {
-    /// What an environment says.
-    fn of(env: &[CString]) -> Identity {
+    /// What an environment says of this process.
+    fn own(env: &[CString]) -> Identity {
         let enclosing = environment::get(env, PARENT_SPAN_VAR)
             .and_then(|value| std::str::from_utf8(value).ok())
             .and_then(|value| value.parse::<ParentSpan>().ok());
@@ -60,6 +62,7 @@ impl Identity {
             session,
             parent,
             agent,
+            umask: substrate_sys::identity::umask(),
         }
     }
 }
@@ -102,7 +105,7 @@ impl Session {
         front: Arc<dyn Front>,
         worlds: Arc<dyn Worlds>,
     ) -> Self {
-        let identity = Identity::of(&env);
+        let identity = Identity::own(&env);
         Self::begin_as(broker, env, front, worlds, identity)
     }
 
@@ -116,7 +119,6 @@ impl Session {
     ) -> Self {
         let writer = RefCell::new(open_trace(&broker));
         let redact = RefCell::new(broker.last_policy().settings().redact.clone());
-        let umask = substrate_sys::identity::umask();
         // Everything that this session starts carries the mark from here on; who borrows a world must not
         // look as if another session had started him.
         let borrows = worlds.may_be_kept(&broker);
@@ -135,7 +137,7 @@ impl Session {
             session_id: identity.session,
             parent: identity.parent,
             agent_id: identity.agent,
-            umask,
+            umask: identity.umask,
             borrows,
             warned: false.into(),
             weak_told: false.into(),
@@ -446,21 +448,4 @@ impl PolicyTeller {
             record(&Event::policy_reload(&span, &reload));
         }
     }
-}
-
-/// The working directory, as `PWD` says it when that is true, so that links stay as typed.
-pub fn working_directory(env: &[CString]) -> std::io::Result<PathBuf> {
-    use std::os::unix::fs::MetadataExt;
-    let real = std::env::current_dir()?;
-    let same = |path: &Path| {
-        let (a, b) = (
-            std::fs::metadata(path).ok()?,
-            std::fs::metadata(&real).ok()?,
-        );
-        Some(a.dev() == b.dev() && a.ino() == b.ino())
-    };
-    let named = environment::get(env, "PWD").map(|value| PathBuf::from(OsStr::from_bytes(value)));
-    Ok(named
-        .filter(|path| path.is_absolute() && same(path) == Some(true))
-        .unwrap_or(real))
 }

@@ -13,10 +13,9 @@ use std::time::Duration;
 use substrate_broker::person::Barrier;
 use substrate_broker::{Broker, Caller, Choice as Policy, Home, Options};
 use substrate_changes::gc::Leftover;
-use substrate_changes::pending::Pending;
 use substrate_executor::exit_status::DENIED;
 use substrate_executor::front::{
-    Choice, Front, Given, GivenStdio, GivenStreams, Inquiry, Kind, Streams,
+    Choice, Front, Given, GivenStdio, GivenStreams, HeldChanges, Inquiry, Kind, Streams,
 };
 use substrate_executor::job::Job;
 use substrate_executor::oneshot;
@@ -157,7 +156,7 @@ impl Front for Client {
         Ok(Given::denied())
     }
 
-    fn settle(&self, _: &Pending, _: &str) -> Option<Choice> {
+    fn settle(&self, _: &Held, _: &dyn HeldChanges) -> Option<Choice> {
         None
     }
 

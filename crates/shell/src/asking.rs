@@ -8,9 +8,8 @@ use dialoguer::Input;
 use dialoguer::console::Term;
 use dialoguer::theme::SimpleTheme;
 use substrate_broker::approvals::Approved;
-use substrate_changes::patch::{self, Paint};
-use substrate_changes::pending::Pending;
-use substrate_executor::front::{Choice, Given, Inquiry, Kind};
+use substrate_changes::patch::Paint;
+use substrate_executor::front::{Choice, Given, HeldChanges, Inquiry, Kind};
 use substrate_sys::process_group;
 use substrate_sys::signals::{self, Signals};
 use substrate_text::visible;
@@ -324,10 +323,10 @@ impl Plain {
 }
 
 /// Asks on the terminal; anything unclear, and the end of input, keeps the result.
-pub fn settle(pending: &Pending, sentence: &str, notices: Notices) -> Choice {
+pub fn settle(about: &dyn HeldChanges, notices: Notices) -> Choice {
     notices.say(
         Kind::Info,
-        &format!("the isolated command changed: {sentence}"),
+        &format!("the isolated command changed: {}", about.sentence()),
     );
     let Ok(mut terminal) = Plain::open(true) else {
         return Choice::Keep;
@@ -342,9 +341,8 @@ pub fn settle(pending: &Pending, sentence: &str, notices: Notices) -> Choice {
             "x" | "discard" if terminal.is_a_person() => return Choice::Discard,
             "" | "k" | "keep" => return Choice::Keep,
             "d" | "diff" => {
-                let shown = patch::patch(pending, paint(notices), &mut terminal.tty, &mut |_| true);
-                if let Err(error) = shown {
-                    notices.say(Kind::Failed, &error.to_string());
+                if let Err(why) = about.show(&mut terminal.tty, paint(notices)) {
+                    notices.say(Kind::Failed, &why);
                 }
             }
             _ => {}

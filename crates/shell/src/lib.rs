@@ -7,6 +7,7 @@ pub mod gate;
 mod menu;
 pub mod names;
 pub mod notice;
+mod own_streams;
 mod passage;
 mod past;
 pub mod policy_watch;

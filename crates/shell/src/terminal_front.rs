@@ -1,18 +1,19 @@
 //! The front that a person at a terminal is: notices on standard error, questions on the terminal that
 //! controls us, and the streams of this process.
 
+use std::fs::File;
 use std::io::{self, IsTerminal};
 
 use substrate_broker::Caller;
 use substrate_broker::person::{self, Barrier};
-use substrate_changes::pending::Pending;
-use substrate_executor::front::{Choice, Front, Given, Inquiry, Kind, Streams};
-use substrate_executor::own_streams;
+use substrate_executor::front::{Choice, Front, Given, HeldChanges, Inquiry, Kind, Streams};
 use substrate_trace::Stdin;
+use substrate_world::backend::Held;
 use substrate_world::progress::Progress;
 
 use crate::asking;
 use crate::notice::Notices;
+use crate::own_streams::{self, Inherited};
 use crate::progress::Meter;
 
 /// Whoever started this process, and the terminal if there is one.
@@ -48,9 +49,9 @@ impl Front for Terminal {
         asking::ask(inquiry, self.notices)
     }
 
-    fn settle(&self, pending: &Pending, sentence: &str) -> Option<Choice> {
+    fn settle(&self, _: &Held, about: &dyn HeldChanges) -> Option<Choice> {
         let person = io::stdin().is_terminal() && io::stderr().is_terminal();
-        person.then(|| asking::settle(pending, sentence, self.notices))
+        person.then(|| asking::settle(about, self.notices))
     }
 
     fn progress(&self) -> Box<dyn FnMut(Progress) -> bool> {
@@ -59,10 +60,14 @@ impl Front for Terminal {
     }
 
     fn streams(&self) -> io::Result<Streams> {
-        Ok(Streams::Own)
+        Ok(Streams::Own(Box::new(Inherited)))
     }
 
     fn stdin(&self) -> Stdin {
         own_streams::stdin_kind()
+    }
+
+    fn stdin_file(&self) -> Option<File> {
+        own_streams::stdin_file()
     }
 }

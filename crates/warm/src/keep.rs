@@ -13,7 +13,7 @@ use substrate_broker::person::Barrier;
 use substrate_broker::{Broker, Caller, Home};
 use substrate_changes::pending::Pending;
 use substrate_executor::contained;
-use substrate_executor::front::{Choice, Front, Given, Inquiry, Kind, Streams};
+use substrate_executor::front::{Choice, Front, Given, HeldChanges, Inquiry, Kind, Streams};
 use substrate_executor::guarded::StartJudge;
 use substrate_executor::line::{Environment, Line};
 use substrate_executor::network::Teller;
@@ -22,7 +22,7 @@ use substrate_executor::session::{Identity, Session};
 use substrate_executor::worlds::{Oversight, Worlds};
 use substrate_trace::{Enforced, Event, SessionId, SpanId, SpanInfo, WorldEvent};
 use substrate_world::backend::{
-    ExecJob, ExecRequest, ExecStreams, Running, Used, WorldBackend, WorldHandle,
+    ExecJob, ExecRequest, ExecStreams, Held, Running, Used, WorldBackend, WorldHandle,
 };
 use substrate_world::error::WorldError;
 use substrate_world::progress::Progress;
@@ -490,6 +490,7 @@ fn session(
         session: SessionId::new(),
         parent: None,
         agent: agent.to_owned(),
+        umask: substrate_sys::identity::umask(),
     };
     let env: Vec<CString> = Vec::new();
     Session::begin_as(broker.clone(), env, front, Arc::clone(worlds), identity)
@@ -570,6 +571,7 @@ impl Command<'_> {
             session: line.session,
             parent: Some(line.span),
             agent: line.agent.clone(),
+            umask: substrate_sys::identity::umask(),
         };
         let broker = self.kept.broker.clone();
         Session::begin_as(broker, Vec::new(), front, worlds, identity)
@@ -636,7 +638,7 @@ impl Front for Speakers {
         Ok(Given::denied())
     }
 
-    fn settle(&self, _: &Pending, _: &str) -> Option<Choice> {
+    fn settle(&self, _: &Held, _: &dyn HeldChanges) -> Option<Choice> {
         None
     }
 

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use substrate_broker::Caller;
 use substrate_broker::person::Barrier;
-use substrate_changes::pending::Pending;
 use substrate_executor::approval;
-use substrate_executor::front::{Choice, Front, Given, Inquiry, Kind, Streams, shows_unicode};
+use substrate_executor::front::{
+    Choice, Front, Given, HeldChanges, Inquiry, Kind, Streams, shows_unicode,
+};
 use substrate_executor::line::Line;
 use substrate_sys::process_group::readable;
 use substrate_sys::{identity, signals, unix_sockets};
-use substrate_world::backend::{ExecStreams, News, Running, Stdio};
+use substrate_world::backend::{ExecStreams, Held, News, Running, Stdio};
 use substrate_world::error::WorldError;
 use substrate_world::progress::Progress;
 
@@ -315,7 +316,7 @@ impl Front for Borrower {
         }
     }
 
-    fn settle(&self, _: &Pending, _: &str) -> Option<Choice> {
+    fn settle(&self, _: &Held, _: &dyn HeldChanges) -> Option<Choice> {
         None
     }
 

@@ -58,7 +58,17 @@ fn start(
     );
     let isolation = Isolation {
         keep: true,
-        again: Some(pending),
+        write: pending
+            .meta()
+            .roots
+            .iter()
+            .map(|root| root.target.clone())
+            .collect(),
+        again: Some(
+            pending
+                .held()
+                .ok_or_else(|| missing(&"its world has no name"))?,
+        ),
         ..Isolation::default()
     };
     // From here on its description says that somebody is in it; deciding about it needs the lock.

@@ -7,9 +7,9 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::working_directory::working_directory;
 use substrate_adapters::Client;
 use substrate_adapters::hook::{self, LONGEST, Surroundings};
-use substrate_executor::session::working_directory;
 use substrate_runtime::supervise::Ending;
 use substrate_sys::{environment, poll};
 use substrate_text::visible;

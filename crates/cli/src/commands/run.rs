@@ -5,13 +5,13 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::working_directory::working_directory;
 use substrate_broker::BrokerError;
 use substrate_broker::env::{SUBSTRATE_JSON_ERRORS, SUBSTRATE_WORLD};
 use substrate_executor::front::Kind;
 use substrate_executor::isolation::Isolation;
 use substrate_executor::job::Job;
 use substrate_executor::oneshot;
-use substrate_executor::session::working_directory;
 use substrate_runtime::supervise::Ending;
 use substrate_shell::notice::Notices;
 use substrate_sys::environment;

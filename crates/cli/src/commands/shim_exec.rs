@@ -5,6 +5,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::working_directory::working_directory;
 use substrate_broker::enclosure::OwnHome;
 use substrate_broker::env::{SHIM_BYPASS, SUBSTRATE_WORLD};
 use substrate_broker::{
@@ -15,7 +16,7 @@ use substrate_executor::exit_status::FAILED;
 use substrate_executor::front::Kind;
 use substrate_executor::job::Job;
 use substrate_executor::oneshot::Once;
-use substrate_executor::session::{Session, working_directory};
+use substrate_executor::session::Session;
 use substrate_executor::variables::{meaning, variables};
 use substrate_executor::walk::{Command, Here, NotRun, Passage, Placed, Ran, Way, walk};
 use substrate_policy::terms::Place;

@@ -15,10 +15,9 @@ use substrate_agents::Auth;
 use substrate_broker::facts::Machine;
 use substrate_broker::person::Barrier;
 use substrate_broker::{Broker, Caller};
-use substrate_changes::pending::Pending;
 use substrate_executor::exit_status::FAILED;
 use substrate_executor::front::{
-    Choice, Front, Given, GivenStdio, GivenStreams, Inquiry, Kind, Streams,
+    Choice, Front, Given, GivenStdio, GivenStreams, HeldChanges, Inquiry, Kind, Streams,
 };
 use substrate_executor::hosted;
 use substrate_executor::hosting::Hosting;
@@ -32,6 +31,7 @@ use substrate_shell::notice::Notices;
 use substrate_shell::terminal_front::Terminal;
 use substrate_sys::environment;
 use substrate_trace::{AgentEvent, Level, SessionId, SpanId};
+use substrate_world::backend::Held;
 use substrate_world::progress::Progress;
 
 use super::gate::{self, Book};
@@ -371,8 +371,8 @@ impl Front for AgentFront {
         self.terminal.ask(inquiry)
     }
 
-    fn settle(&self, pending: &Pending, sentence: &str) -> Option<Choice> {
-        self.terminal.settle(pending, sentence)
+    fn settle(&self, held: &Held, about: &dyn HeldChanges) -> Option<Choice> {
+        self.terminal.settle(held, about)
     }
 
     fn progress(&self) -> Box<dyn FnMut(Progress) -> bool> {
