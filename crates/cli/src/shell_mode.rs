@@ -215,8 +215,8 @@ fn prompt(session: &Session, parsed: &ShellArgs, cwd: &Path, enclosed: Option<Tr
         ..ReplOptions::default()
     };
     let announcer = options.announcer.clone();
-    let mut gate = PromptGate::new(session, &commands::AtThePrompt, &quarters, announcer);
-    let ended = repl::run(options, &mut gate);
+    let gate = PromptGate::new(session, &commands::AtThePrompt, &quarters, announcer);
+    let ended = repl::run(options, &gate);
     if let Some(world) = quarters.world() {
         world.finish(session, matches!(ended, Ok(HUNG_UP)));
     }

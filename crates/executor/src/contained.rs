@@ -63,7 +63,7 @@ pub struct Contained<'a> {
     /// What was asked for about the isolation, besides the policy's.
     pub isolation: Option<&'a Isolation>,
     /// Further descriptors that it gets, with their numbers.
-    pub descriptors: &'a [(i32, BorrowedFd<'a>)],
+    pub descriptors: Vec<(i32, BorrowedFd<'a>)>,
     /// What its world has besides, where it is an agent.
     pub hosting: Option<&'a Hosting>,
 }

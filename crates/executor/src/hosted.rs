@@ -90,7 +90,7 @@ impl Way for Agent<'_> {
             spec,
             isolated,
             isolation: self.isolation,
-            descriptors: &[],
+            descriptors: Vec::new(),
             hosting: Some(self.hosting),
         }))
     }

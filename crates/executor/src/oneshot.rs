@@ -102,7 +102,7 @@ impl Way for Once<'_> {
             Some(Place::Direct) | None => {
                 return Ok(Placed::Here(Here {
                     program: Some(target.program()),
-                    run: Box::new(|span| direct(session, target, span)),
+                    ..Here::new(|span| direct(session, target, span))
                 }));
             }
         };
@@ -124,7 +124,7 @@ impl Way for Once<'_> {
             seconds: of_policy,
             isolated,
             isolation: self.isolation,
-            descriptors: &[],
+            descriptors: Vec::new(),
             hosting: None,
         }))
     }

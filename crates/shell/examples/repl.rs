@@ -13,11 +13,11 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use substrate_shell::engine::{Beside, Launcher, OnOwnTerminal};
 use substrate_shell::gate::{
-    Borrowed, Decision, Gate, Hint, Outcome, Standing, Submission, Verdict,
+    Borrowed, End, FrontEnd, Gate, Hint, InEngine, Standing, Submission, Verdict,
 };
 use substrate_shell::names::Names;
 use substrate_shell::repl::{self, ReplOptions};
@@ -47,7 +47,7 @@ impl Example {
 }
 
 impl Gate for Example {
-    fn hint(&mut self, line: &[u8], _: &Path, _: &Names) -> Option<Hint> {
+    fn hint(&self, line: &[u8], _: &Path, _: &Names) -> Option<Hint> {
         Self::names(self.refused.as_ref(), line).then(|| Hint {
             verdict: Verdict::Deny,
             note: "deny: example:1".into(),
@@ -55,74 +55,34 @@ impl Gate for Example {
         })
     }
 
-    fn decide(&mut self, submission: &Submission<'_>) -> Decision {
+    fn submit(&self, submission: &Submission<'_>, front_end: &mut dyn FrontEnd) -> End {
         let line = String::from_utf8_lossy(submission.line);
         self.note(&format!("decide {line}"));
         for (name, value) in &submission.names.aliases {
             self.note(&format!("alias {}={}", name.display(), value.display()));
         }
-        if Self::names(self.refused.as_ref(), submission.line) {
-            return Decision::Refuse {
+        let (end, status, cwd) = if Self::names(self.refused.as_ref(), submission.line) {
+            let end = End::Refused {
                 message: format!("denied: {line} (example:1)"),
                 status: 126,
             };
-        }
-        if Self::names(self.elsewhere.as_ref(), submission.line) {
-            return Decision::Elsewhere;
-        }
-        Decision::Run {
-            exports: Vec::new(),
-        }
+            (end, 126, submission.cwd.to_path_buf())
+        } else if Self::names(self.elsewhere.as_ref(), submission.line) {
+            let status = run_elsewhere(submission.line, &front_end.lend());
+            (End::Elsewhere(status), status, submission.cwd.to_path_buf())
+        } else {
+            self.note(&format!("started {line}"));
+            let outcome = front_end.run(InEngine::default());
+            if outcome.duration > Duration::from_secs(3600) {
+                self.note("slow");
+            }
+            (End::Ran, outcome.status, outcome.cwd)
+        };
+        self.note(&format!("finished {line} -> {status} in {}", cwd.display()));
+        end
     }
 
-    fn started(&mut self, submission: &Submission<'_>) {
-        self.note(&format!(
-            "started {}",
-            String::from_utf8_lossy(submission.line)
-        ));
-    }
-
-    fn run_elsewhere(&mut self, submission: &Submission<'_>, borrowed: &Borrowed<'_>) -> Outcome {
-        let started = Instant::now();
-        let program = borrowed.state.program(submission.line);
-        let status = Command::new("bash")
-            .args(["--norc", "-c"])
-            .arg(OsString::from(
-                String::from_utf8_lossy(&program).into_owned(),
-            ))
-            .current_dir(&borrowed.state.cwd)
-            .stdin(
-                borrowed
-                    .terminal
-                    .try_clone_to_owned()
-                    .map_or(Stdio::null(), Stdio::from),
-            )
-            .status()
-            .map_or(125, |status| {
-                status.code().unwrap_or(128 + status.signal().unwrap_or(0))
-            });
-        Outcome {
-            status,
-            duration: started.elapsed(),
-            cpu: None,
-            cwd: submission.cwd.to_path_buf(),
-            ended: false,
-        }
-    }
-
-    fn finished(&mut self, line: &[u8], outcome: &Outcome) {
-        let line = String::from_utf8_lossy(line);
-        self.note(&format!(
-            "finished {line} -> {} in {}",
-            outcome.status,
-            outcome.cwd.display()
-        ));
-        if outcome.duration > Duration::from_secs(3600) {
-            self.note("slow");
-        }
-    }
-
-    fn standing(&mut self, _: &Path) -> Standing {
+    fn standing(&self, _: &Path) -> Standing {
         Standing {
             policy: "example".into(),
             mode: "observe".into(),
@@ -130,9 +90,29 @@ impl Gate for Example {
         }
     }
 
-    fn engine_lost(&mut self, how: &str) {
+    fn engine_lost(&self, how: &str) {
         self.note(&format!("lost {how}"));
     }
+}
+
+fn run_elsewhere(line: &[u8], borrowed: &Borrowed<'_>) -> i32 {
+    let program = borrowed.state.program(line);
+    Command::new("bash")
+        .args(["--norc", "-c"])
+        .arg(OsString::from(
+            String::from_utf8_lossy(&program).into_owned(),
+        ))
+        .current_dir(&borrowed.state.cwd)
+        .stdin(
+            borrowed
+                .terminal
+                .try_clone_to_owned()
+                .map_or(Stdio::null(), Stdio::from),
+        )
+        .status()
+        .map_or(125, |status| {
+            status.code().unwrap_or(128 + status.signal().unwrap_or(0))
+        })
 }
 
 fn hide_tokens(line: &[u8]) -> Cow<'_, [u8]> {
@@ -170,12 +150,12 @@ fn main() -> ExitCode {
             _ => {}
         }
     }
-    let mut gate = Example {
+    let gate = Example {
         refused: text("EXAMPLE_REFUSE"),
         elsewhere: text("EXAMPLE_ELSEWHERE"),
         log: variable("EXAMPLE_LOG").map(PathBuf::from),
     };
-    let status = match repl::run(options, &mut gate) {
+    let status = match repl::run(options, &gate) {
         Ok(status) => status,
         Err(repl::NotStarted(why)) => {
             let _ = writeln!(std::io::stderr(), "{why}");

@@ -1,7 +1,7 @@
 //! What the front end asks about a line, and what it tells about one that ran.
 //!
 //! The front end knows nothing of policies, worlds or traces: it shows what a [`Gate`] answers,
-//! runs what it permits, and reports what happened.
+//! and runs what it is told to.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -48,32 +48,52 @@ pub struct Submission<'a> {
     pub cwd: &'a Path,
     /// Aliases the line may use.
     pub names: &'a Names,
-    /// Names the functions of the shell; asked of the engine as well.
-    pub functions: &'a dyn Fn() -> Vec<OsString>,
-    /// What the shell has exported; asked of the engine as well.
-    pub variables: &'a dyn Fn() -> Vec<(OsString, OsString)>,
     /// The process id of the engine.
     pub engine: i32,
-    /// Puts the terminal into line mode; to be called before anybody is asked on it.
-    pub line_mode: &'a dyn Fn(),
 }
 
-/// What is to happen with a line.
-pub enum Decision {
-    /// The engine runs it.
-    Run {
-        /// Variables that its programs get.
-        exports: Vec<(&'static str, String)>,
-    },
-    /// It does not run; the message is shown and the status becomes `$?`.
-    Refuse {
+/// What the gate may have of the front end while a line is carried out.
+pub trait FrontEnd {
+    /// Names the functions of the shell; asked of the engine.
+    fn functions(&mut self) -> Vec<OsString>;
+
+    /// What the shell has exported; asked of the engine.
+    fn variables(&mut self) -> Vec<(OsString, OsString)>;
+
+    /// Puts the terminal into line mode; to be called before anybody is asked on it.
+    fn line_mode(&mut self);
+
+    /// Lends a copy of the engine's state, and the terminal, for a line that runs elsewhere.
+    fn lend(&mut self) -> Borrowed<'_>;
+
+    /// Has the engine run the line.
+    fn run(&mut self, how: InEngine) -> Outcome;
+}
+
+/// How the engine runs a line.
+#[derive(Default)]
+pub struct InEngine {
+    /// Variables that its programs get.
+    pub exports: Vec<(&'static str, String)>,
+    /// Hears what it shows, where the engine's terminal is ours.
+    pub tap: Option<Tap>,
+    /// How long it may take before it is ended.
+    pub time_limit: Option<Duration>,
+}
+
+/// How a line was carried out.
+pub enum End {
+    /// The engine ran it.
+    Ran,
+    /// It did not run; the message is shown and the status becomes `$?`.
+    Refused {
         /// Text for the person, one or more lines.
         message: String,
         /// The status the next line sees in `$?`.
         status: i32,
     },
-    /// It runs outside the engine, by [`Gate::run_elsewhere`].
-    Elsewhere,
+    /// It ran outside the engine, with this status.
+    Elsewhere(i32),
 }
 
 /// What a line that runs elsewhere may use while it runs.
@@ -87,7 +107,7 @@ pub struct Borrowed<'a> {
 /// What became of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The status the shell claims, or the one a refused line was given.
+    /// The status the shell claims.
     pub status: i32,
     /// From the terminal being handed over to its return.
     pub duration: Duration,
@@ -95,8 +115,6 @@ pub struct Outcome {
     pub cpu: Option<Duration>,
     /// Where the engine stood afterwards.
     pub cwd: PathBuf,
-    /// The engine ended with this line.
-    pub ended: bool,
 }
 
 /// What the prompt says about the policy in force.
@@ -129,66 +147,48 @@ pub type Recall = Box<dyn FnOnce() -> Vec<Remembered>>;
 /// The judge and recorder behind a prompt.
 pub trait Gate {
     /// How the line would be judged now; asked while one types, so it must be quick and quiet.
-    fn hint(&mut self, line: &[u8], cwd: &Path, names: &Names) -> Option<Hint>;
+    fn hint(&self, line: &[u8], cwd: &Path, names: &Names) -> Option<Hint>;
 
-    /// Judges a complete line, asking the person on the terminal where that is needed.
+    /// Carries a complete line out: judges it, asks the person on the terminal where that is needed, has it run
+    /// where it belongs, and records what became of it.
     ///
-    /// The front end owns the terminal meanwhile, see [`Submission::line_mode`]; what was typed
+    /// The front end owns the terminal meanwhile, see [`FrontEnd::line_mode`]; what was typed
     /// ahead is still unread, so a prompt of the gate's must discard it first.
-    fn decide(&mut self, submission: &Submission<'_>) -> Decision;
-
-    /// A permitted line is about to run in the engine.
-    fn started(&mut self, submission: &Submission<'_>);
-
-    /// Hears what the line that was just started shows, where the engine's terminal is ours.
-    fn tap(&mut self) -> Option<Tap> {
-        None
-    }
-
-    /// How long a permitted line may take in the engine before it is ended.
-    fn time_limit(&mut self) -> Option<Duration> {
-        None
-    }
-
-    /// Runs a line outside the engine, which lends a copy of its state and the terminal.
-    fn run_elsewhere(&mut self, submission: &Submission<'_>, borrowed: &Borrowed<'_>) -> Outcome;
-
-    /// What was decided last has come to its end: it ran, ran elsewhere, or was refused.
-    fn finished(&mut self, line: &[u8], outcome: &Outcome);
+    fn submit(&self, submission: &Submission<'_>, front_end: &mut dyn FrontEnd) -> End;
 
     /// What the prompt shows about the policy for a directory.
-    fn standing(&mut self, cwd: &Path) -> Standing;
+    fn standing(&self, cwd: &Path) -> Standing;
 
     /// Finds older lines with what is known about them, oldest first, when somebody first
     /// searches for one.
-    fn remembered(&mut self) -> Recall {
+    fn remembered(&self) -> Recall {
         Box::new(Vec::new)
     }
 
     /// The engine reads its start-up files: the time for work that need not come first.
-    fn engine_starts(&mut self) {}
+    fn engine_starts(&self) {}
 
     /// From now on programs that the engine starts may need a person's word, or no more: while a
     /// line is edited nobody is asked. The descriptor can be read when somebody waits for it.
-    fn listen(&mut self, wanted: bool) -> Option<OwnedFd> {
+    fn listen(&self, wanted: bool) -> Option<OwnedFd> {
         let _ = wanted;
         None
     }
 
     /// Puts to the person what waits for his word. The terminal is in line mode.
-    fn attend(&mut self) {}
+    fn attend(&self) {}
 
     /// A prompt is about to be shown.
-    fn before_prompt(&mut self) {}
+    fn before_prompt(&self) {}
 
     /// Completions that the engine cannot know, such as span ids: words for the last one given.
-    fn complete(&mut self, words: &[OsString]) -> Vec<OsString> {
+    fn complete(&self, words: &[OsString]) -> Vec<OsString> {
         let _ = words;
         Vec::new()
     }
 
     /// The engine ended without being asked to; a new one is about to start.
-    fn engine_lost(&mut self, how: &str) {
+    fn engine_lost(&self, how: &str) {
         let _ = how;
     }
 }

@@ -1,42 +1,39 @@
 //! The gate behind the prompt: judges typed lines by the broker and records what became of them.
 
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
-use std::rc::Rc;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use substrate_broker::env::is_taken_over;
-use substrate_broker::{Answer, Around, Evaluation, Input, Origin, Request, person};
+use substrate_broker::{Around, Evaluation, Input, Origin, Request, Terms, person};
 use substrate_changes::gc;
+use substrate_executor::approval;
+use substrate_executor::contained::{self, Contained};
+use substrate_executor::exit_status::FAILED;
+use substrate_executor::front::Kind;
+use substrate_executor::limits::{tell_limits, tell_put_aside};
+use substrate_executor::recording::Recording;
+use substrate_executor::session::Session;
+use substrate_executor::shell_path::shell_path;
+use substrate_executor::variables;
+use substrate_executor::walk::{self, Command, Here, NotRun, Placed, Ran, Way, walk};
 use substrate_policy::terms::{Place, WorldSpec};
 use substrate_runtime::supervise::Ending;
 use substrate_sys::memfd;
 use substrate_text::visible;
-use substrate_trace::{Completion, Enforced, Event, PARENT_SPAN_VAR, SpanInfo, Used};
-use substrate_world::backend::Tap;
+use substrate_trace::{Completion, Enforced, PARENT_SPAN_VAR, SpanInfo, Used};
 
 use crate::asking;
-use crate::gate::{Borrowed, Decision, Gate, Hint, Outcome, Recall, Standing, Submission, Verdict};
+use crate::gate::{End, FrontEnd, Gate, Hint, InEngine, Recall, Standing, Submission, Verdict};
 use crate::names::Names;
 use crate::notice::Announcer;
 use crate::past;
 use crate::policy_watch::{self, PolicyWatch};
-use crate::session_world::Quarters;
-use substrate_executor::approval;
-use substrate_executor::contained::{self, Contained};
-use substrate_executor::exit_status::{DENIED, FAILED};
-use substrate_executor::front::Kind;
-use substrate_executor::limits::{tell_limits, tell_put_aside};
-use substrate_executor::preview::{self, Preview, Trial};
-use substrate_executor::recording::{self, Recording};
-use substrate_executor::session::Session;
-use substrate_executor::shell_path::shell_path;
-use substrate_executor::snapshot::Before;
-use substrate_executor::variables;
-use substrate_executor::walk;
+use crate::session_world::{Quarters, SessionWorld};
 
 /// What Substrate's own commands do at the prompt.
 pub trait OwnCommands {
@@ -60,19 +57,11 @@ pub struct PromptGate<'s> {
     own: &'s dyn OwnCommands,
     quarters: &'s Quarters,
     announcer: Announcer,
-    watch: Option<PolicyWatch>,
-    /// The line that was decided last, until it has come to its end.
-    current: Option<(SpanInfo, Evaluation)>,
-    /// When it got the terminal.
-    began: Option<Instant>,
-    /// The project before that line.
-    before: Option<Before>,
-    /// What was tried of it and approved, to be applied instead of being run.
-    preview: Option<Preview>,
-    /// What it shows, where that passes through us.
-    recording: Recording,
+    watch: RefCell<Option<PolicyWatch>>,
+    /// When the line that runs in the engine got the terminal.
+    began: Cell<Option<Instant>>,
     /// What the engine exported before the first line.
-    first: Option<Rc<Vec<(OsString, OsString)>>>,
+    first: OnceCell<Vec<(OsString, OsString)>>,
 }
 
 impl<'s> PromptGate<'s> {
@@ -88,13 +77,9 @@ impl<'s> PromptGate<'s> {
             own,
             quarters,
             announcer,
-            watch: None,
-            current: None,
-            began: None,
-            before: None,
-            preview: None,
-            recording: Recording::default(),
-            first: None,
+            watch: RefCell::default(),
+            began: Cell::default(),
+            first: OnceCell::new(),
         }
     }
 
@@ -107,19 +92,14 @@ impl<'s> PromptGate<'s> {
     }
 
     /// What the engine exported before the first line.
-    fn environment_at_first(
-        &mut self,
-        submission: &Submission<'_>,
-    ) -> Rc<Vec<(OsString, OsString)>> {
-        let quarters = self.quarters;
-        let first = self.first.get_or_insert_with(|| {
-            let first = (submission.variables)();
-            if let Some(world) = quarters.world() {
+    fn environment_at_first(&self, front_end: &Shared<'_>) -> &[(OsString, OsString)] {
+        self.first.get_or_init(|| {
+            let first = front_end.borrow_mut().variables();
+            if let Some(world) = self.quarters.world() {
                 world.begins_in(&first);
             }
-            Rc::new(first)
-        });
-        Rc::clone(first)
+            first
+        })
     }
 
     /// Where the engine looks for programs, which start-up files may have changed.
@@ -131,8 +111,8 @@ impl<'s> PromptGate<'s> {
 
 impl PromptGate<'_> {
     /// A full disk must be repairable: a person may let one line run that leaves no trace.
-    fn runs_unrecorded(&self, submission: &Submission<'_>) -> bool {
-        (submission.line_mode)();
+    fn runs_unrecorded(&self, front_end: &Shared<'_>) -> bool {
+        front_end.borrow_mut().line_mode();
         self.session.barrier().is_none()
             && asking::confirm("run this line unrecorded?").unwrap_or(false)
     }
@@ -205,7 +185,7 @@ fn bytes(pairs: &[(OsString, OsString)]) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 impl Gate for PromptGate<'_> {
-    fn hint(&mut self, line: &[u8], cwd: &Path, names: &Names) -> Option<Hint> {
+    fn hint(&self, line: &[u8], cwd: &Path, names: &Names) -> Option<Hint> {
         let evaluation = self.evaluate(line, cwd, names);
         let verdict = match evaluation.judgement.verdict {
             substrate_trace::Verdict::Allow if evaluation.judgement.isolate => Verdict::Isolate,
@@ -233,196 +213,38 @@ impl Gate for PromptGate<'_> {
         })
     }
 
-    fn decide(&mut self, submission: &Submission<'_>) -> Decision {
-        // In a world it has a terminal of its own and cannot type on this one.
-        let beside = self.quarters.world().is_none().then_some(submission.engine);
-        let beside = beside.and_then(|engine| u32::try_from(engine).ok());
-        person::engine_waits(beside.unwrap_or_default());
-        let own = self.own;
-        if submission.line.trim_ascii_start().starts_with(b"substrate") {
-            (submission.line_mode)();
-        }
-        let held = self.quarters.world().is_some();
-        let exported = || {
-            let mut all = (submission.variables)();
-            all.retain(|(name, value)| is_taken_over(name.as_bytes(), value.as_bytes(), held));
-            all
-        };
-        let carried = submission
-            .typed
-            .then(|| own.carry_out(self.session, submission.line, submission.cwd, &exported));
-        if let Some(ending) = carried.flatten() {
-            return told(ending.status());
+    fn submit(&self, submission: &Submission<'_>, front_end: &mut dyn FrontEnd) -> End {
+        let front_end = &RefCell::new(front_end);
+        if let Some(status) = self.own_command(submission, front_end) {
+            return told(status);
         }
         let aliases = bytes(&submission.names.aliases);
         let known = known(submission.names);
         let search_path = self.search_path(submission.names);
-        let first = self.environment_at_first(submission);
-        let around = || variables::meaning(&(submission.variables)(), &first);
-        let request = request(
-            submission.line,
-            submission.cwd,
-            &search_path,
-            &known,
-            &aliases,
-            Around::Asked(&around),
-        );
-        let evaluation = self.session.broker.evaluate(&request);
-        self.session.heed_policy_changes();
-        let line = OsString::from_vec(submission.line.to_vec());
-        let mut span = self
-            .session
-            .span(&evaluation, line, Vec::new(), submission.cwd);
-        let functions = match evaluation.answer {
-            Answer::Ask(..) => {
-                (submission.line_mode)();
-                (submission.functions)()
-            }
-            _ => Vec::new(),
-        };
-        let aliases = submission.names.aliases.iter().map(|(name, _)| name);
-        let known = preview::names(functions.iter().chain(aliases));
+        let first = self.environment_at_first(front_end);
+        let around = || variables::meaning(&front_end.borrow_mut().variables(), first);
+        let around = Around::Asked(&around);
         let (line, cwd) = (submission.line, submission.cwd);
-        let trial = Trial::of(self.session, line, cwd, &evaluation, &span, &known);
-        let permit = approval::permit(self.session, &request, &evaluation, &span, trial.as_ref());
-        let Some(permit) = permit else {
-            return told(DENIED);
+        let command = Command {
+            request: request(line, cwd, &search_path, &known, &aliases, around),
+            cmd: OsString::from_vec(line.to_vec()),
+            argv: Vec::new(),
         };
-        self.preview = permit.preview;
-        let terms = permit.terms;
-        // A line of builtins alone changes nothing that a snapshot would show.
-        self.before = match starts_nothing(&evaluation) {
-            true => None,
-            false => Before::take(self.session, &mut span),
+        let mut typed = TypedLine {
+            gate: self,
+            submission,
+            front_end,
+            shell: shell_path(),
+            lent: None,
         };
-        if let Some(shell) = self.before.as_ref().and_then(|_| shell_path()) {
-            recording::circumstances(self.session, &evaluation, &shell, &mut span);
-        }
-        let decision = match &terms.place {
-            Place::Isolated(_) => Decision::Elsewhere,
-            _ if self.preview.is_some() => Decision::Elsewhere,
-            place => {
-                if let Place::Session(spec) = place
-                    && let Err(why) = self.fits(spec)
-                    && !starts_nothing(&evaluation)
-                {
-                    self.session.front.say(Kind::Failed, &why);
-                    (submission.line_mode)();
-                    if !self.runs_unheld(&span) {
-                        return told(FAILED);
-                    }
-                }
-                match self.quarters.world() {
-                    Some(world) => {
-                        span.place = Some("session");
-                        span.world_id = Some(world.id());
-                        world.begin(&span, &evaluation);
-                    }
-                    None => span.place = Some("direct"),
-                }
-                if !self.session.record_start(&span) && !self.runs_unrecorded(submission) {
-                    return told(FAILED);
-                }
-                let parent = self.session.parent_of(&span);
-                Decision::Run {
-                    exports: vec![(PARENT_SPAN_VAR, parent)],
-                }
-            }
-        };
-        self.current = Some((span, evaluation));
-        decision
-    }
-
-    /// The start was recorded when the line was decided, before anything of it could run.
-    fn started(&mut self, _: &Submission<'_>) {
-        self.began = Some(Instant::now());
-        if self.quarters.world().is_some() {
-            self.recording = Recording::begin_at_prompt(self.session);
+        match walk(self.session, &command, &mut typed) {
+            walk::Outcome::Refused(status) => told(status),
+            walk::Outcome::Contained(ending) => End::Elsewhere(ending.status()),
+            walk::Outcome::Here(_) => End::Ran,
         }
     }
 
-    fn tap(&mut self) -> Option<Tap> {
-        self.recording.tap()
-    }
-
-    fn time_limit(&mut self) -> Option<Duration> {
-        self.quarters.world()?.time_limit()
-    }
-
-    fn run_elsewhere(&mut self, submission: &Submission<'_>, borrowed: &Borrowed<'_>) -> Outcome {
-        let started = Instant::now();
-        let before = self.before.take();
-        let status = match (self.current.take(), self.preview.take()) {
-            (Some((span, _)), Some(preview)) => preview.apply(self.session, span).status(),
-            (Some((span, evaluation)), None) => isolated(
-                self.session,
-                submission,
-                borrowed,
-                span,
-                &evaluation,
-                before,
-            ),
-            (None, _) => FAILED,
-        };
-        Outcome {
-            status,
-            duration: started.elapsed(),
-            cpu: None,
-            cwd: submission.cwd.to_owned(),
-            ended: false,
-        }
-    }
-
-    fn finished(&mut self, _: &[u8], outcome: &Outcome) {
-        // A refused line has left its violation, an isolated one was recorded where it ran.
-        let Some((span, evaluation)) = self.current.take() else {
-            return;
-        };
-        if span.place.is_none() {
-            return;
-        }
-        walk::record_builtins(self.session, &evaluation, &span);
-        let fs_diff = self.before.take().and_then(Before::changes);
-        let mut done = Completion {
-            exit: Some(outcome.status),
-            duration: outcome.duration,
-            scopes_used: recording::write_scopes(fs_diff.as_ref()).collect(),
-            fs_diff,
-            output: std::mem::take(&mut self.recording).finish(self.session),
-            used: outcome.cpu.map(|cpu| Used { cpu, memory: None }),
-            ..Completion::default()
-        };
-        if let Some(world) = self.quarters.world() {
-            let used = world.used();
-            let mut limits = used.limits;
-            let began = self.began.take();
-            if let (Some(began), Some(limit)) = (began, world.time_limit())
-                && began.elapsed() >= limit
-            {
-                limits.push("time".into());
-            }
-            tell_limits(self.session, &span, &limits);
-            let put_aside = tell_put_aside(self.session, &used.put_aside);
-            let spec = world.spec();
-            contained::tell_switches(self.session, &evaluation, &spec, outcome.status);
-            let mut enforced = world.enforced();
-            enforced.degraded.extend(put_aside);
-            done.enforced = Some(enforced);
-            done.scopes_used
-                .extend(used.scopes.into_iter().map(OsString::from));
-            done.net = used.net;
-        }
-        if let Quarters::Refused(why) = self.quarters {
-            done.enforced = Some(Enforced {
-                degraded: vec![format!("no world: {why}")],
-                ..Enforced::default()
-            });
-        }
-        self.session
-            .record_or_warn(&Event::command_complete(&span, &done));
-    }
-
-    fn standing(&mut self, cwd: &Path) -> Standing {
+    fn standing(&self, cwd: &Path) -> Standing {
         // An empty line is judged by whatever governs the directory.
         let here = self.evaluate(b"", cwd, &Names::default());
         Standing {
@@ -437,46 +259,47 @@ impl Gate for PromptGate<'_> {
     }
 
     /// Lines of the trace that a person typed, which no start of the shell waits for.
-    fn remembered(&mut self) -> Recall {
+    fn remembered(&self) -> Recall {
         let home = self.session.broker.home().path.clone();
         Box::new(move || past::lines(&home))
     }
 
-    fn complete(&mut self, words: &[OsString]) -> Vec<OsString> {
+    fn complete(&self, words: &[OsString]) -> Vec<OsString> {
         self.own.complete(self.session, words)
     }
 
-    fn engine_starts(&mut self) {
+    fn engine_starts(&self) {
         // Without a watch, changes are told with the next line.
-        self.watch = policy_watch::announce(self.session, &self.announcer).ok();
+        let watch = policy_watch::announce(self.session, &self.announcer).ok();
+        self.watch.replace(watch);
         let home = self.session.broker.home().path.clone();
         let worlds = Arc::clone(&self.session.worlds);
         std::thread::spawn(move || gc::now_and_then(&home, || worlds.leftovers()));
     }
 
-    fn listen(&mut self, wanted: bool) -> Option<OwnedFd> {
+    fn listen(&self, wanted: bool) -> Option<OwnedFd> {
         self.quarters.world()?.listen(wanted)
     }
 
-    fn attend(&mut self) {
+    fn attend(&self) {
         let since = Instant::now();
         if let Some(world) = self.quarters.world() {
             world.attend(self.session);
         }
         // What a person takes to answer is not the line's.
-        if let Some(began) = &mut self.began {
-            *began += since.elapsed();
+        if let Some(began) = self.began.get() {
+            self.began.set(Some(began + since.elapsed()));
         }
     }
 
-    fn before_prompt(&mut self) {
+    fn before_prompt(&self) {
         self.session.heed_policy_changes();
     }
 }
 
 /// The line does not run, and the person has been told why.
-fn told(status: i32) -> Decision {
-    Decision::Refuse {
+fn told(status: i32) -> End {
+    End::Refused {
         message: String::new(),
         status,
     }
@@ -499,51 +322,202 @@ fn starts_nothing(evaluation: &Evaluation) -> bool {
         })
 }
 
-/// Runs a line in a world, from a copy of the engine's state.
-fn isolated(
-    session: &Session,
-    submission: &Submission<'_>,
-    borrowed: &Borrowed<'_>,
-    span: SpanInfo,
-    evaluation: &Evaluation,
-    before: Option<Before>,
-) -> i32 {
-    let (Answer::Allow(terms) | Answer::Ask(terms, _)) = &evaluation.answer else {
-        return FAILED;
-    };
-    let Place::Isolated(spec) = &terms.place else {
-        return FAILED;
-    };
-    // A file in memory, because the state of a shell is often longer than an argument may be.
-    let program = memfd::sealed(c"line", &borrowed.state.program(submission.line));
-    let shell = shell_path().and_then(|path| CString::new(path.into_os_string().into_vec()).ok());
-    let (Some(shell), Ok(program)) = (shell, program) else {
-        session
-            .front
-            .say(Kind::Failed, "the line cannot be handed to a world");
-        return FAILED;
-    };
-    let read = format!("eval \"$(</proc/self/fd/{PROGRAM})\" {PROGRAM}<&-");
-    let argv = [
-        CString::from(c"bash"),
-        CString::from(c"--norc"),
-        CString::from(c"-c"),
-        CString::new(read).unwrap_or_default(),
-    ];
-    let job = Contained {
-        program: &shell,
-        argv: &argv,
-        judged: false,
-        cwd: &borrowed.state.cwd,
-        evaluation,
-        spec,
-        seconds: spec.limits.seconds,
-        isolated: true,
-        isolation: None,
-        descriptors: &[(PROGRAM, program.as_fd())],
-        hosting: None,
-    };
-    contained::run(session, &job, span, before).status()
+/// A line that was typed.
+struct TypedLine<'a, 's, 'f> {
+    gate: &'a PromptGate<'s>,
+    submission: &'a Submission<'a>,
+    front_end: &'a Shared<'f>,
+    /// The shell that reads it in a world of its own.
+    shell: Option<PathBuf>,
+    lent: Option<Elsewhere>,
+}
+
+/// The front end while it lends itself.
+type Shared<'f> = RefCell<&'f mut dyn FrontEnd>;
+
+/// A line for a world of its own, which begins from a copy of the engine's state.
+struct Elsewhere {
+    shell: CString,
+    argv: [CString; 4],
+    /// The state and the line, in memory, because the state of a shell is often longer than an argument may be.
+    program: OwnedFd,
+    cwd: PathBuf,
+}
+
+impl Way for TypedLine<'_, '_, '_> {
+    fn known_names(&mut self) -> Option<Vec<OsString>> {
+        let mut front_end = self.front_end.borrow_mut();
+        front_end.line_mode();
+        let mut names = front_end.functions();
+        let aliases = self.submission.names.aliases.iter();
+        names.extend(aliases.map(|(name, _)| name.clone()));
+        Some(names)
+    }
+
+    /// A line of builtins alone changes nothing that a snapshot would show.
+    fn compares(&self, evaluation: &Evaluation) -> bool {
+        !starts_nothing(evaluation)
+    }
+
+    fn place<'w>(
+        &'w mut self,
+        session: &'w Session,
+        evaluation: &'w Evaluation,
+        terms: Option<&'w Terms>,
+        span: &mut SpanInfo,
+    ) -> Result<Placed<'w>, NotRun> {
+        let gate = self.gate;
+        match terms.map(|terms| &terms.place) {
+            Some(Place::Isolated(spec)) => return self.elsewhere(evaluation, spec),
+            Some(Place::Session(spec)) => {
+                if let Err(why) = gate.fits(spec)
+                    && !starts_nothing(evaluation)
+                {
+                    session.front.say(Kind::Failed, &why);
+                    self.front_end.borrow_mut().line_mode();
+                    if !gate.runs_unheld(span) {
+                        return Err(NotRun::new(FAILED, ""));
+                    }
+                }
+            }
+            Some(Place::Direct) | None => {}
+        }
+        if let Some(world) = gate.quarters.world() {
+            span.place = Some("session");
+            span.world_id = Some(world.id());
+        }
+        Ok(Placed::Here(Here {
+            program: self.shell.as_deref(),
+            unrecorded: Box::new(|| gate.runs_unrecorded(self.front_end)),
+            run: Box::new(|span| gate.run_in_engine(evaluation, span, self.front_end)),
+        }))
+    }
+}
+
+impl TypedLine<'_, '_, '_> {
+    /// In a world of its own.
+    fn elsewhere<'w>(
+        &'w mut self,
+        evaluation: &'w Evaluation,
+        spec: &'w WorldSpec,
+    ) -> Result<Placed<'w>, NotRun> {
+        let mut front_end = self.front_end.borrow_mut();
+        let state = front_end.lend().state;
+        let program = memfd::sealed(c"line", &state.program(self.submission.line));
+        let shell = self.shell.clone().map(|path| path.into_os_string());
+        let shell = shell.and_then(|path| CString::new(path.into_vec()).ok());
+        let (Some(shell), Ok(program)) = (shell, program) else {
+            return Err(NotRun::new(FAILED, "the line cannot be handed to a world"));
+        };
+        let read = format!("eval \"$(</proc/self/fd/{PROGRAM})\" {PROGRAM}<&-");
+        let lent = self.lent.insert(Elsewhere {
+            shell,
+            argv: [
+                CString::from(c"bash"),
+                CString::from(c"--norc"),
+                CString::from(c"-c"),
+                CString::new(read).unwrap_or_default(),
+            ],
+            program,
+            cwd: state.cwd,
+        });
+        Ok(Placed::World(Contained {
+            program: &lent.shell,
+            argv: &lent.argv,
+            judged: false,
+            cwd: &lent.cwd,
+            evaluation,
+            spec,
+            seconds: spec.limits.seconds,
+            isolated: true,
+            isolation: None,
+            descriptors: vec![(PROGRAM, lent.program.as_fd())],
+            hosting: None,
+        }))
+    }
+}
+
+impl PromptGate<'_> {
+    /// One of Substrate's own commands, which the front end carries out itself; its status.
+    fn own_command(&self, submission: &Submission<'_>, front_end: &Shared<'_>) -> Option<i32> {
+        // In a world it has a terminal of its own and cannot type on this one.
+        let held = self.quarters.world().is_some();
+        let beside = (!held).then_some(submission.engine);
+        let beside = beside.and_then(|engine| u32::try_from(engine).ok());
+        person::engine_waits(beside.unwrap_or_default());
+        if submission.line.trim_ascii_start().starts_with(b"substrate") {
+            front_end.borrow_mut().line_mode();
+        }
+        let exported = || {
+            let mut all = front_end.borrow_mut().variables();
+            all.retain(|(name, value)| is_taken_over(name.as_bytes(), value.as_bytes(), held));
+            all
+        };
+        let (line, cwd) = (submission.line, submission.cwd);
+        let carried = submission
+            .typed
+            .then(|| self.own.carry_out(self.session, line, cwd, &exported));
+        carried.flatten().map(Ending::status)
+    }
+
+    /// Has the engine run a line, and gathers what is known of it afterwards.
+    fn run_in_engine(
+        &self,
+        evaluation: &Evaluation,
+        span: &SpanInfo,
+        front_end: &Shared<'_>,
+    ) -> Ran {
+        let session = self.session;
+        let world = self.quarters.world();
+        let recording = match world {
+            Some(world) => {
+                world.begin(span, evaluation);
+                Recording::begin_at_prompt(session)
+            }
+            None => Recording::default(),
+        };
+        let limit = world.and_then(SessionWorld::time_limit);
+        self.began.set(Some(Instant::now()));
+        let outcome = front_end.borrow_mut().run(InEngine {
+            exports: vec![(PARENT_SPAN_VAR, session.parent_of(span))],
+            tap: recording.tap(),
+            time_limit: limit,
+        });
+        let began = self.began.take();
+        let mut done = Completion {
+            duration: outcome.duration,
+            output: recording.finish(session),
+            used: outcome.cpu.map(|cpu| Used { cpu, memory: None }),
+            ..Completion::default()
+        };
+        if let Some(world) = world {
+            let used = world.used();
+            let mut limits = used.limits;
+            if let (Some(began), Some(limit)) = (began, limit)
+                && began.elapsed() >= limit
+            {
+                limits.push("time".into());
+            }
+            tell_limits(session, span, &limits);
+            let put_aside = tell_put_aside(session, &used.put_aside);
+            contained::tell_switches(session, evaluation, &world.spec(), outcome.status);
+            let mut enforced = world.enforced();
+            enforced.degraded.extend(put_aside);
+            done.enforced = Some(enforced);
+            done.scopes_used = used.scopes.into_iter().map(OsString::from).collect();
+            done.net = used.net;
+        }
+        if let Quarters::Refused(why) = self.quarters {
+            done.enforced = Some(Enforced {
+                degraded: vec![format!("no world: {why}")],
+                ..Enforced::default()
+            });
+        }
+        Ran {
+            ending: Some(Ending::Exit(outcome.status)),
+            done: Some(done),
+        }
+    }
 }
 
 /// The descriptor from which a world's shell reads its line, out of the way of what people type.

@@ -226,14 +226,11 @@ impl Way for Guarded<'_> {
             return self.once.place(session, evaluation, terms, span);
         }
         let order = self.order;
-        Ok(Placed::Here(Here {
-            program: None,
-            // Where the kernel tells nobody how it ended, this waits for it, and records it.
-            run: Box::new(|span| Ran {
-                ending: Some(become_tool(session, order, span.clone())),
-                done: None,
-            }),
-        }))
+        // Where the kernel tells nobody how it ended, this waits for it, and records it.
+        Ok(Placed::Here(Here::new(|span| Ran {
+            ending: Some(become_tool(session, order, span.clone())),
+            done: None,
+        })))
     }
 }
 

@@ -19,7 +19,7 @@ const MOST: usize = 5000;
 /// completion wants the terminal, which it does not have here.
 pub fn complete(
     engine: &mut Engine,
-    gate: &mut dyn Gate,
+    gate: &dyn Gate,
     cwd: &Path,
     line: &str,
     cursor: usize,

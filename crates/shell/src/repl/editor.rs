@@ -37,7 +37,7 @@ pub struct Shared<'g> {
     /// The engine.
     pub engine: Rc<RefCell<Engine>>,
     /// The judge.
-    pub gate: RefCell<&'g mut dyn Gate>,
+    pub gate: &'g dyn Gate,
     /// Where the engine stands.
     pub cwd: RefCell<PathBuf>,
     /// The shell that says whether a line is complete.
@@ -256,9 +256,9 @@ impl Assistant<'_, '_> {
             return judged.1.clone();
         }
         let mut engine = self.shared.engine.try_borrow_mut().ok()?;
-        let mut gate = self.shared.gate.try_borrow_mut().ok()?;
         let names = engine.names();
         let started = Instant::now();
+        let gate = self.shared.gate;
         let hint = gate.hint(&keys::to_bytes(line), &self.shared.cwd.borrow(), names);
         // Nobody would be asked about half a line, only about the whole one.
         let hint = hint
@@ -280,14 +280,11 @@ impl Completer for Assistant<'_, '_> {
         cursor: usize,
         _: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
-        let (Ok(mut engine), Ok(mut gate)) = (
-            self.shared.engine.try_borrow_mut(),
-            self.shared.gate.try_borrow_mut(),
-        ) else {
+        let Ok(mut engine) = self.shared.engine.try_borrow_mut() else {
             return Ok((cursor, Vec::new()));
         };
         let cwd = self.shared.cwd.borrow().clone();
-        let found = completion::complete(&mut engine, &mut **gate, &cwd, line, cursor);
+        let found = completion::complete(&mut engine, self.shared.gate, &cwd, line, cursor);
         Ok(found.unwrap_or_else(|WantsTerminal(question)| {
             // It is run anew where the line was, with the terminal, as what is bound to a key is.
             *lock(&self.signals.pressed) = Some(Pressed {

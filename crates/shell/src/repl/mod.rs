@@ -7,6 +7,7 @@ mod highlight;
 mod history;
 mod joined;
 mod keys;
+mod lent;
 mod plain;
 mod prompt;
 mod recall;
@@ -19,18 +20,19 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustyline::error::ReadlineError;
 use substrate_broker::env::SUBSTRATE_EDIT_MODE;
 use substrate_sys::bounded::{self, Links};
 use substrate_world::backend::Beside as Aside;
 
+use self::lent::Lent;
 use crate::engine::{
     Beside, Console, Dialect, Ending, Engine, EngineError, Launcher, Ran, Startup, Then,
     find_shell, quote,
 };
-use crate::gate::{Borrowed, Decision, Gate, Outcome, Submission};
+use crate::gate::{End, Gate, Submission};
 use crate::notice::Announcer;
 use editor::{Pressed, Shared, Signals};
 use highlight::Painter;
@@ -94,7 +96,7 @@ const DESCRIPTORS: usize = 16;
 pub struct NotStarted(pub String);
 
 /// Runs a session on the terminal until its shell ends; the answer is the status to exit with.
-pub fn run(options: ReplOptions, gate: &mut dyn Gate) -> Result<i32, NotStarted> {
+pub fn run(options: ReplOptions, gate: &dyn Gate) -> Result<i32, NotStarted> {
     let looks = Looks::from_environment(|name| std::env::var_os(name));
     let Some(terminal) = terminal() else {
         say("there is no terminal to talk to; give a command with -c, or a script");
@@ -105,16 +107,15 @@ pub fn run(options: ReplOptions, gate: &mut dyn Gate) -> Result<i32, NotStarted>
     let mut console = Console::take_over(terminal)
         .map_err(|error| NotStarted(format!("cannot take over the terminal: {error}")))?;
     let mut options = options;
-    let gate = RefCell::new(gate);
     // Before anything is started that could have to wait for a person.
-    gate.borrow_mut().listen(true);
+    gate.listen(true);
     // The engine reads its start-up files while everything else gets ready.
     let launched = launch_first(&mut options, &mut console);
-    gate.borrow_mut().engine_starts();
+    gate.engine_starts();
     options.vi = options.vi.or_else(vi_setting);
     let file = options.home.as_ref().map(|home| home.join("history"));
     let mut history = SharedHistory::new(file, options.redact);
-    history.set_recall(gate.borrow_mut().remembered());
+    history.set_recall(gate.remembered());
     let refreshed = history.refresh();
     let painter = Painter::new();
     let keys = (looks.cursor && io::stdout().is_terminal())
@@ -131,7 +132,7 @@ pub fn run(options: ReplOptions, gate: &mut dyn Gate) -> Result<i32, NotStarted>
         Ok(engine) => (shell, engine, true),
         Err(error) => {
             let failed = (error, shell.as_path(), dialect);
-            let (shell, engine) = in_its_place(failed, &mut options, &cwd, &mut console, &gate)
+            let (shell, engine) = in_its_place(failed, &mut options, &cwd, &mut console, gate)
                 .map_err(not_started)?;
             (shell, engine, false)
         }
@@ -148,7 +149,7 @@ pub fn run(options: ReplOptions, gate: &mut dyn Gate) -> Result<i32, NotStarted>
         None => Reader::plain(history),
     };
     if starting {
-        let ready = attended(&shared.gate, |aside| {
+        let ready = attended(shared.gate, |aside| {
             let mut engine = shared.engine.borrow_mut();
             engine.become_ready(&mut console, aside)
         });
@@ -156,7 +157,7 @@ pub fn run(options: ReplOptions, gate: &mut dyn Gate) -> Result<i32, NotStarted>
             let (shell, cwd) = (shared.shell.borrow().clone(), shared.cwd.borrow().clone());
             let failed = (error, shell.as_path(), dialect);
             let (shell, engine) =
-                in_its_place(failed, &mut options, &cwd, &mut console, &shared.gate)
+                in_its_place(failed, &mut options, &cwd, &mut console, shared.gate)
                     .map_err(not_started)?;
             shared.shell.replace(shell);
             shared.engine.replace(engine);
@@ -246,7 +247,7 @@ fn in_its_place(
     options: &mut ReplOptions,
     cwd: &Path,
     console: &mut Console,
-    gate: &RefCell<&mut dyn Gate>,
+    gate: &dyn Gate,
 ) -> Result<(PathBuf, Engine), EngineError> {
     let (error, shell, dialect) = failed;
     match start_again(Err(error), (shell, dialect), options, cwd, console, gate) {
@@ -274,7 +275,7 @@ fn start_engine(
     options: &mut ReplOptions,
     cwd: &Path,
     console: &mut Console,
-    gate: &RefCell<&mut dyn Gate>,
+    gate: &dyn Gate,
 ) -> Result<Engine, EngineError> {
     let launcher = options.launcher.as_mut();
     let first = attended(gate, |aside| {
@@ -284,10 +285,10 @@ fn start_engine(
 }
 
 /// Lets the engine do something; meanwhile program starts that need a person's word are put to him.
-fn attended<T>(gate: &RefCell<&mut dyn Gate>, act: impl FnOnce(Option<&mut Aside<'_>>) -> T) -> T {
-    let bell = gate.borrow_mut().listen(true);
+fn attended<T>(gate: &dyn Gate, act: impl FnOnce(Option<&mut Aside<'_>>) -> T) -> T {
+    let bell = gate.listen(true);
     let mut attend = || {
-        gate.borrow_mut().attend();
+        gate.attend();
         true
     };
     let mut aside = bell.as_ref().map(|bell| Aside {
@@ -295,7 +296,7 @@ fn attended<T>(gate: &RefCell<&mut dyn Gate>, act: impl FnOnce(Option<&mut Aside
         call: &mut attend,
     });
     let done = act(aside.as_mut());
-    gate.borrow_mut().listen(false);
+    gate.listen(false);
     done
 }
 
@@ -306,7 +307,7 @@ fn start_again(
     options: &mut ReplOptions,
     cwd: &Path,
     console: &mut Console,
-    gate: &RefCell<&mut dyn Gate>,
+    gate: &dyn Gate,
 ) -> Result<Engine, EngineError> {
     match first {
         Err(EngineError::EndedEarly(ending)) if ending != Ending::HungUp => {
@@ -444,7 +445,7 @@ impl Session<'_, '_> {
                     let refreshed = self.reader.history().refresh();
                     self.note_history(refreshed);
                     self.options.announcer.set_editing(true);
-                    self.shared.gate.borrow_mut().before_prompt();
+                    self.shared.gate.before_prompt();
                     self.read(std::mem::take(&mut ran_something))
                 }
             };
@@ -476,7 +477,7 @@ impl Session<'_, '_> {
         let line = keys::to_bytes(&pressed.line);
         let before = pressed.line.get(..pressed.position).unwrap_or_default();
         let cursor = before.chars().count();
-        let done = attended(&self.shared.gate, |aside| {
+        let done = attended(self.shared.gate, |aside| {
             let mut engine = self.shared.engine.borrow_mut();
             engine.run_bound(&pressed.bound, &line, cursor, &mut self.console, aside)
         });
@@ -572,81 +573,49 @@ impl Session<'_, '_> {
             let mut engine = self.shared.engine.borrow_mut();
             (engine.names().clone(), engine.process())
         };
-        let (console, shared) = (&self.console, self.shared);
         let submission = Submission {
             line: text,
             typed: self.typed,
             cwd: &cwd,
             names: &names,
-            functions: &|| shared.engine.borrow_mut().functions(),
-            variables: &|| shared.engine.borrow_mut().variables(),
             engine: process,
-            line_mode: &|| console.restore(),
         };
-        let started = Instant::now();
-        let decision = self.shared.gate.borrow_mut().decide(&submission);
-        match decision {
-            Decision::Run { exports } => {
-                {
-                    let mut gate = self.shared.gate.borrow_mut();
-                    gate.started(&submission);
-                    self.shared.engine.borrow_mut().listen(gate.tap());
-                    let limit = gate.time_limit();
-                    self.shared.engine.borrow_mut().set_time_limit(limit);
-                }
-                let before = substrate_sys::usage::cpu_of(process);
-                let next = self.run_in_engine(text, &self.remembered(text), &exports);
-                let mut outcome = self.outcome(started, matches!(next, Next::End(_)));
-                // What the shell has waited for is counted as its own.
-                let now = substrate_sys::usage::cpu_of(process);
-                outcome.cpu = now
-                    .zip(before)
-                    .map(|(now, before)| now.saturating_sub(before));
-                self.shared.gate.borrow_mut().finished(text, &outcome);
-                self.reader
-                    .history()
-                    .note_outcome(outcome.status, Some("allow"));
-                next
+        let gate = self.shared.gate;
+        let mut lent = Lent {
+            session: self,
+            line: text,
+            next: None,
+        };
+        let end = gate.submit(&submission, &mut lent);
+        let next = lent.next;
+        match end {
+            End::Ran => {
+                let status = self.shared.engine.borrow().report().status;
+                self.reader.history().note_outcome(status, Some("allow"));
+                next.unwrap_or(Next::Prompt)
             }
-            Decision::Refuse { message, status } => {
+            End::Refused { message, status } => {
                 if !message.is_empty() {
                     let _ = writeln!(io::stderr(), "{}", message.trim_end());
                 }
-                let remembered = self.remembered(text);
-                let mut engine = self.shared.engine.borrow_mut();
-                engine.remember(&remembered);
-                engine.set_status(status);
-                drop(engine);
-                let outcome = self.outcome(started, false);
-                self.shared.gate.borrow_mut().finished(text, &outcome);
-                self.reader.history().note_outcome(status, Some("deny"));
-                self.run_hooks()
+                self.did_not_run_here(text, status, "deny")
             }
-            Decision::Elsewhere => {
-                self.console.restore();
-                let state = self.shared.engine.borrow_mut().state();
-                let borrowed = Borrowed {
-                    state,
-                    terminal: self.console.terminal(),
-                };
-                let outcome = self
-                    .shared
-                    .gate
-                    .borrow_mut()
-                    .run_elsewhere(&submission, &borrowed);
+            End::Elsewhere(status) => {
                 self.console.take();
-                let remembered = self.remembered(text);
-                let mut engine = self.shared.engine.borrow_mut();
-                engine.remember(&remembered);
-                engine.set_status(outcome.status);
-                drop(engine);
-                self.shared.gate.borrow_mut().finished(text, &outcome);
-                self.reader
-                    .history()
-                    .note_outcome(outcome.status, Some("isolate"));
-                self.run_hooks()
+                self.did_not_run_here(text, status, "isolate")
             }
         }
+    }
+
+    /// What the engine has of a line that it did not run.
+    fn did_not_run_here(&mut self, text: &[u8], status: i32, verdict: &str) -> Next {
+        let remembered = self.remembered(text);
+        let mut engine = self.shared.engine.borrow_mut();
+        engine.remember(&remembered);
+        engine.set_status(status);
+        drop(engine);
+        self.reader.history().note_outcome(status, Some(verdict));
+        self.run_hooks()
     }
 
     /// Lets the engine's prompt hooks see the status of a line that did not run there.
@@ -663,16 +632,6 @@ impl Session<'_, '_> {
         match self.shared.engine.borrow().report().joins_lines {
             true => joined::in_one_row(text),
             false => text.to_vec(),
-        }
-    }
-
-    fn outcome(&self, started: Instant, ended: bool) -> Outcome {
-        Outcome {
-            status: self.shared.engine.borrow().report().status,
-            duration: started.elapsed(),
-            cpu: None,
-            cwd: self.shared.cwd.borrow().clone(),
-            ended,
         }
     }
 
@@ -693,7 +652,7 @@ impl Session<'_, '_> {
             let ahead = self.reader.take_ahead();
             self.shared.engine.borrow_mut().type_before(ahead);
         }
-        let ran = attended(&self.shared.gate, |aside| {
+        let ran = attended(self.shared.gate, |aside| {
             let mut engine = self.shared.engine.borrow_mut();
             engine.run(text, remembered, prefix, &mut self.console, aside)
         });
@@ -731,10 +690,7 @@ impl Session<'_, '_> {
             "the shell ended ({ending}); its jobs and variables are gone, a new one starts in {}",
             cwd.display()
         ));
-        self.shared
-            .gate
-            .borrow_mut()
-            .engine_lost(&ending.to_string());
+        self.shared.gate.engine_lost(&ending.to_string());
         let dialect = {
             let mut engine = self.shared.engine.borrow_mut();
             self.console.keep_typed(engine.take_typed_ahead());
@@ -749,7 +705,7 @@ impl Session<'_, '_> {
         };
         let shell = self.shared.shell.borrow().clone();
         let shell = (shell.as_path(), dialect);
-        let (options, gate) = (&mut self.options, &self.shared.gate);
+        let (options, gate) = (&mut self.options, self.shared.gate);
         match start_engine(shell, options, &directory, &mut self.console, gate) {
             Ok(mut engine) => {
                 engine.set_status(status);
@@ -883,12 +839,12 @@ impl Session<'_, '_> {
                     return prompt;
                 }
                 let cwd = self.shared.cwd.borrow();
-                let standing = self.shared.gate.borrow_mut().standing(&cwd);
+                let standing = self.shared.gate.standing(&cwd);
                 prompt::signed(prompt, &standing, self.shared.looks)
             }
             _ => {
                 let cwd = self.shared.cwd.borrow();
-                let standing = self.shared.gate.borrow_mut().standing(&cwd);
+                let standing = self.shared.gate.standing(&cwd);
                 prompt::own(&cwd, &standing, report.status, is_root(), self.shared.looks)
             }
         }

@@ -423,22 +423,19 @@ impl Way for Fed<'_, '_> {
             let why = "a command on standard input cannot be isolated on its own; run it with `substrate -c`";
             return Err(NotRun::new(FAILED, why));
         }
-        Ok(Placed::Here(Here {
-            program: None,
-            run: Box::new(|_| {
-                let began = Instant::now();
-                self.feed.hand_over(self.text, self.shell);
-                // The shell tells nobody how a command of it ended.
-                let done = Completion {
-                    duration: began.elapsed(),
-                    ..Completion::default()
-                };
-                Ran {
-                    ending: None,
-                    done: Some(done),
-                }
-            }),
-        }))
+        Ok(Placed::Here(Here::new(|_| {
+            let began = Instant::now();
+            self.feed.hand_over(self.text, self.shell);
+            // The shell tells nobody how a command of it ended.
+            let done = Completion {
+                duration: began.elapsed(),
+                ..Completion::default()
+            };
+            Ran {
+                ending: None,
+                done: Some(done),
+            }
+        })))
     }
 }
 

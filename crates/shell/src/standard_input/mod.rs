@@ -183,19 +183,16 @@ impl Way for FedShell<'_> {
         _: Option<&'w Terms>,
         _: &mut SpanInfo,
     ) -> Result<Placed<'w>, NotRun> {
-        Ok(Placed::Here(Here {
-            program: None,
-            run: Box::new(|span| {
-                let ended = self.run(session, span).unwrap_or_else(|error| {
-                    session.front.say(Kind::Failed, &cannot_be_handed(&error));
-                    Ending::Exit(FAILED)
-                });
-                Ran {
-                    ending: Some(ended),
-                    done: Some(Completion::default()),
-                }
-            }),
-        }))
+        Ok(Placed::Here(Here::new(|span| {
+            let ended = self.run(session, span).unwrap_or_else(|error| {
+                session.front.say(Kind::Failed, &cannot_be_handed(&error));
+                Ending::Exit(FAILED)
+            });
+            Ran {
+                ending: Some(ended),
+                done: Some(Completion::default()),
+            }
+        })))
     }
 }
 

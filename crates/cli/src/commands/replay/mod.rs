@@ -337,15 +337,12 @@ impl Way for OnceMore<'_, '_> {
             self.found = Found::Failed(why.to_owned());
             return Err(NotRun::new(FAILED, ""));
         };
-        Ok(Placed::Here(Here {
-            program: None,
-            run: Box::new(|span| {
-                self.found = self
-                    .run(session, evaluation, spec, span)
-                    .unwrap_or_else(Found::Failed);
-                Ran::default()
-            }),
-        }))
+        Ok(Placed::Here(Here::new(|span| {
+            self.found = self
+                .run(session, evaluation, spec, span)
+                .unwrap_or_else(Found::Failed);
+            Ran::default()
+        })))
     }
 }
 
