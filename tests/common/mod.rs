@@ -66,7 +66,7 @@ impl Sandbox {
         command
             .current_dir(self.project())
             .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("PATH", substrate_rig::search_path())
             .env("SUBSTRATE_HOME", self.home())
             .env("HOME", self.directory.path())
             .env("LANG", "C.UTF-8")
@@ -74,6 +74,7 @@ impl Sandbox {
             // Worlds of a test end with its commands, unless it is about the service.
             .env("SUBSTRATE_SERVICE", "off")
             .stdin(Stdio::null());
+        substrate_rig::as_from_a_login(command);
     }
 
     /// Runs with arguments and collects everything.

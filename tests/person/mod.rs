@@ -1,57 +1,21 @@
 //! A person at a real terminal: waits for words on the screen and types.
 
-use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::cell::RefCell;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use substrate_rig::Replies;
-use substrate_sys::process_group::{self, Change, Placement};
-use substrate_sys::terminal::{self, Pty, Size};
+use substrate_rig::{Replies, Screen};
+use substrate_sys::process_group::Change;
+use substrate_sys::terminal::Size;
 
 /// How long something may take to appear before the test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program on a terminal of its own.
 pub struct Person {
-    terminal: Arc<Terminal>,
-    process: i32,
+    screen: Screen,
+    shown: RefCell<Vec<u8>>,
     seen: usize,
-    ended: Option<Change>,
-}
-
-/// A terminal, which shows and answers whether somebody looks or not.
-struct Terminal {
-    pty: Pty,
-    screen: Mutex<Vec<u8>>,
-    shown: Condvar,
-    gone: AtomicBool,
-}
-
-impl Terminal {
-    fn on(self: &Arc<Self>, mut replies: Option<Replies>) {
-        let terminal = Arc::clone(self);
-        std::thread::spawn(move || {
-            let mut buffer = [0; 65536];
-            while !terminal.gone.load(Ordering::SeqCst) {
-                let wait = Some(Duration::from_millis(50));
-                let ready = process_group::readable(&[terminal.pty.master.as_fd()], wait);
-                if !ready.is_ok_and(|ready| ready.contains(&true)) {
-                    continue;
-                }
-                let Ok(count) = process_group::read(&terminal.pty.master, &mut buffer) else {
-                    return;
-                };
-                terminal.screen.lock().unwrap().extend(&buffer[..count]);
-                terminal.shown.notify_all();
-                if let Some(replies) = &mut replies {
-                    let reply = replies.to(&buffer[..count]);
-                    let _ = process_group::write_all(&terminal.pty.master, &reply);
-                }
-            }
-        });
-    }
 }
 
 impl Person {
@@ -65,41 +29,21 @@ impl Person {
         Self::at(command, None)
     }
 
-    fn at(mut command: Command, replies: Option<Replies>) -> Self {
-        let pty = terminal::open_pty().unwrap();
+    fn at(command: Command, replies: Option<Replies>) -> Self {
         let size = Size {
             rows: 50,
             columns: 200,
         };
-        terminal::set_size(&pty.master, size).unwrap();
-        command
-            .stdin(Stdio::from(pty.slave.try_clone().unwrap()))
-            .stdout(Stdio::from(pty.slave.try_clone().unwrap()))
-            .stderr(Stdio::from(pty.slave.try_clone().unwrap()));
-        let placement = Placement {
-            foreground_of: None,
-            session_on: Some(pty.slave.as_fd()),
-            descriptors: Vec::new(),
-        };
-        let process = process_group::spawn(command, &placement).unwrap();
-        let terminal = Arc::new(Terminal {
-            pty,
-            screen: Mutex::new(Vec::new()),
-            shown: Condvar::new(),
-            gone: AtomicBool::new(false),
-        });
-        terminal.on(replies);
         Self {
-            terminal,
-            process,
+            screen: Screen::start(command, size, replies),
+            shown: RefCell::default(),
             seen: 0,
-            ended: None,
         }
     }
 
     /// Types.
     pub fn types(&mut self, keys: &str) {
-        process_group::write_all(&self.terminal.pty.master, keys.as_bytes()).unwrap();
+        self.screen.types(keys.as_bytes());
     }
 
     /// Types the word that is asked for on the screen.
@@ -123,7 +67,7 @@ impl Person {
                 break;
             }
             assert!(
-                start.elapsed() < PATIENCE && self.ended().is_none() | self.waits(100),
+                start.elapsed() < PATIENCE && self.screen.ended().is_none() | self.waits(100),
                 "{wanted:?} did not appear:\n{}",
                 self.text()
             );
@@ -134,14 +78,15 @@ impl Person {
 
     /// Everything that was shown.
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.terminal.screen.lock().unwrap()).into_owned()
+        self.waits(0);
+        String::from_utf8_lossy(&self.shown.borrow()).into_owned()
     }
 
     /// Waits for the end; answers the status and what was shown.
     pub fn end(mut self) -> (i32, String) {
         let start = Instant::now();
         let status = loop {
-            match self.ended() {
+            match self.screen.ended() {
                 Some(Change::Exited(status)) => break status,
                 Some(Change::Killed(signal)) => break 128 + signal,
                 _ => {}
@@ -153,33 +98,10 @@ impl Person {
         (status, self.text())
     }
 
-    fn ended(&mut self) -> Option<Change> {
-        if self.ended.is_none() {
-            self.ended = match process_group::change_of(self.process, false) {
-                Ok(Some(change @ (Change::Exited(_) | Change::Killed(_)))) => Some(change),
-                _ => None,
-            };
-        }
-        self.ended
-    }
-
     /// Waits until something is shown; false when nothing came in that time.
     fn waits(&self, milliseconds: u64) -> bool {
-        let screen = self.terminal.screen.lock().unwrap();
-        let before = screen.len();
-        let time = Duration::from_millis(milliseconds);
-        let shown = &self.terminal.shown;
-        let waited = shown.wait_timeout_while(screen, time, |screen| screen.len() == before);
-        waited.unwrap().0.len() > before
-    }
-}
-
-impl Drop for Person {
-    fn drop(&mut self) {
-        if self.ended().is_none() {
-            let _ = process_group::send(self.process, process_group::signal::KILL);
-            let _ = process_group::change_of(self.process, true);
-        }
-        self.terminal.gone.store(true, Ordering::SeqCst);
+        let fresh = self.screen.take(Duration::from_millis(milliseconds));
+        self.shown.borrow_mut().extend_from_slice(&fresh);
+        !fresh.is_empty()
     }
 }

@@ -7,14 +7,13 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use substrate_rig::Replies;
-use substrate_sys::process_group::{self, Change, Placement};
-use substrate_sys::terminal::{self, Pty, Size};
+use substrate_rig::{Replies, Screen};
+use substrate_sys::process_group::Change;
+use substrate_sys::terminal::{self, Size};
 use tempfile::TempDir;
 
 /// How long something may take to appear before the test fails.
@@ -93,10 +92,7 @@ impl Setup {
         let base = setup.home.path().to_path_buf();
         setup.set("HOME", &base);
         setup.set("SUBSTRATE_HOME", base.join(".substrate"));
-        setup.set(
-            "PATH",
-            std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()),
-        );
+        setup.set("PATH", substrate_rig::search_path());
         setup.set("TERM", "xterm");
         setup.set("LANG", "C.UTF-8");
         setup.rc("PS1='ready> '\nPROMPT_COMMAND='printf \"<%s>\\n\" $?'\n");
@@ -142,8 +138,6 @@ impl Setup {
     }
 
     pub fn start(self) -> Terminal {
-        let pty = terminal::open_pty().unwrap();
-        terminal::set_size(&pty.master, self.size).unwrap();
         let mut command = Command::new(&self.program);
         if let Some(name) = &self.name {
             std::os::unix::process::CommandExt::arg0(&mut command, name);
@@ -152,37 +146,25 @@ impl Setup {
             .args(&self.arguments)
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .current_dir(self.home.path())
-            .stdin(Stdio::from(pty.slave.try_clone().unwrap()))
-            .stdout(Stdio::from(pty.slave.try_clone().unwrap()))
-            .stderr(Stdio::from(pty.slave.try_clone().unwrap()));
-        let placement = Placement {
-            foreground_of: None,
-            session_on: Some(pty.slave.as_fd()),
-            descriptors: Vec::new(),
-        };
-        let process = process_group::spawn(command, &placement).unwrap();
+            .current_dir(self.home.path());
+        let screen = Screen::start(command, self.size, Some(Replies::default()));
         Terminal {
-            pty: Some(pty),
-            process,
+            process: screen.process(),
+            screen,
             raw: Vec::new(),
             seen: 0,
             home: self.home,
-            ended: None,
-            replies: Replies::default(),
         }
     }
 }
 
 /// A running session.
 pub struct Terminal {
-    pty: Option<Pty>,
+    screen: Screen,
     pub process: i32,
     raw: Vec<u8>,
     seen: usize,
     pub home: TempDir,
-    ended: Option<Change>,
-    replies: Replies,
 }
 
 impl Terminal {
@@ -199,8 +181,7 @@ impl Terminal {
         if bytes.as_ref().starts_with(b"substrate ") {
             self.await_prompt();
         }
-        let master = &self.pty.as_ref().unwrap().master;
-        process_group::write_all(master, bytes.as_ref()).unwrap();
+        self.screen.types(bytes.as_ref());
     }
 
     /// Waits for the prompt, where it is the one that tests set.
@@ -280,19 +261,13 @@ impl Terminal {
 
     /// Reads what comes within the time; false once the terminal is gone.
     fn pump(&mut self, time: Duration) -> bool {
-        let Some(pty) = &self.pty else { return false };
-        let ready = process_group::readable(&[pty.master.as_fd()], Some(time)).unwrap();
-        if ready.first() == Some(&true) {
-            let mut buffer = [0_u8; 65536];
-            match process_group::read(&pty.master, &mut buffer) {
-                Ok(count) if count > 0 => {
-                    self.raw.extend_from_slice(&buffer[..count]);
-                    let reply = self.replies.to(&buffer[..count]);
-                    let _ = process_group::write_all(&pty.master, &reply);
-                }
-                _ => return false,
-            }
+        if self.screen.is_over() {
+            let last = self.screen.take(Duration::ZERO);
+            self.raw.extend_from_slice(&last);
+            return false;
         }
+        let fresh = self.screen.take(time);
+        self.raw.extend_from_slice(&fresh);
         self.ended().is_none()
     }
 
@@ -328,13 +303,7 @@ impl Terminal {
 
     /// How the session ended, if it did.
     pub fn ended(&mut self) -> Option<Change> {
-        if self.ended.is_none() {
-            self.ended = match process_group::change_of(self.process, false) {
-                Ok(Some(change @ (Change::Exited(_) | Change::Killed(_)))) => Some(change),
-                _ => None,
-            };
-        }
-        self.ended
+        self.screen.ended()
     }
 
     /// Waits for the session to end.
@@ -355,23 +324,22 @@ impl Terminal {
     }
 
     pub fn resize(&mut self, rows: u16, columns: u16) {
-        let master = &self.pty.as_ref().unwrap().master;
-        terminal::set_size(master, Size { rows, columns }).unwrap();
+        terminal::set_size(self.screen.master(), Size { rows, columns }).unwrap();
     }
 
     /// The terminal's own modes, as `stty` would see them.
     pub fn modes(&self) -> terminal::Modes {
-        terminal::Modes::of(&self.pty.as_ref().unwrap().slave).unwrap()
+        terminal::Modes::of(self.screen.slave()).unwrap()
     }
 
     /// The process group that owns the terminal.
     pub fn foreground(&self) -> i32 {
-        terminal::foreground(&self.pty.as_ref().unwrap().master).unwrap_or(-1)
+        terminal::foreground(self.screen.master()).unwrap_or(-1)
     }
 
     /// Takes the terminal away, as a closed window does.
     pub fn hang_up(&mut self) {
-        self.pty = None;
+        self.screen.hang_up();
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -409,26 +377,9 @@ impl Terminal {
                 "{name} has {:?}, not {wanted:?}",
                 self.content(name)
             );
-            if self.pty.is_some() {
-                self.pump(Duration::from_millis(50));
-            } else {
+            if !self.pump(Duration::from_millis(50)) {
                 std::thread::sleep(Duration::from_millis(50));
             }
-        }
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        if self.ended().is_none() {
-            let _ = process_group::send(self.process, process_group::signal::HUP);
-            self.pty = None;
-            let start = Instant::now();
-            while self.ended().is_none() && start.elapsed() < Duration::from_secs(5) {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            let _ = process_group::send(self.process, process_group::signal::KILL);
-            let _ = process_group::change_of(self.process, true);
         }
     }
 }

@@ -1,8 +1,12 @@
 //! What tests of several crates share; no program links it.
 
 mod replies;
+mod screen;
+mod surroundings;
 
 pub use replies::Replies;
+pub use screen::Screen;
+pub use surroundings::{as_from_a_login, search_path};
 
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -30,17 +30,7 @@ pub fn apart(command: &mut Command, terminal: bool) {
 pub fn as_nobodys_child(command: &mut Command) {
     let prepare = || -> io::Result<()> {
         setsid()?;
-        Mask::NONE.set();
-        for signal in [
-            libc::SIGHUP,
-            libc::SIGINT,
-            libc::SIGQUIT,
-            libc::SIGTERM,
-            libc::SIGCHLD,
-        ] {
-            // SAFETY: a default disposition needs no function of ours.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
-        }
+        hear_all_signals();
         let between = getpid();
         // SAFETY: this process has one thread, and both go on with system calls alone.
         match unsafe { libc::fork() } {
@@ -57,6 +47,40 @@ pub fn as_nobodys_child(command: &mut Command) {
     };
     // SAFETY: between fork and exec this makes system calls and allocates nothing.
     unsafe { command.pre_exec(prepare) };
+}
+
+/// Has a command begin with signals and modes of new files as a login has them, whatever they are here, and end
+/// by SIGALRM after so many seconds.
+pub fn as_from_a_login(command: &mut Command, seconds: u32) {
+    let prepare = move || -> io::Result<()> {
+        hear_all_signals();
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        // SAFETY: a timer of the process alone, which the program keeps.
+        unsafe { libc::alarm(seconds) };
+        Ok(())
+    };
+    // SAFETY: between fork and exec this makes system calls and allocates nothing.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Holds no signal back, and ignores none of those that whoever started us may have had us ignore.
+fn hear_all_signals() {
+    Mask::NONE.set();
+    for signal in [
+        libc::SIGHUP,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGTERM,
+        libc::SIGCHLD,
+        libc::SIGPIPE,
+        libc::SIGALRM,
+        libc::SIGTSTP,
+        libc::SIGTTIN,
+        libc::SIGTTOU,
+    ] {
+        // SAFETY: a default disposition needs no function of ours.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
 }
 
 #[cfg(test)]
