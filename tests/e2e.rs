@@ -16,6 +16,7 @@ mod broker_setup;
 mod common;
 mod completion;
 mod fidelity;
+mod follows;
 mod guard;
 mod hooks;
 mod login_shell;

@@ -358,6 +358,21 @@ impl Pending {
         self.save(false)
     }
 
+    /// Notes that another world of the same session goes on with it; nobody can decide about it meanwhile.
+    pub fn reopen(&mut self) -> Result<(), PendingError> {
+        let path = self.dir.join(EXIT);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(io_error("remove", &path)(error));
+            }
+            _ => {}
+        }
+        self.meta.state = State::Running;
+        self.meta.exit = None;
+        self.meta.owner = Owner::current();
+        self.save(false)
+    }
+
     /// Notes that the command is done; its writes now wait for a decision.
     pub fn finish(&mut self, exit: Option<i32>) -> Result<(), PendingError> {
         let first = self.saved && self.meta.state == State::Running;

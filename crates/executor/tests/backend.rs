@@ -45,6 +45,15 @@ impl WorldBackend for Recorder {
         Ok(WorldHandle { id: WorldId::new() })
     }
 
+    fn resume_session(
+        &self,
+        _: &WorldSpec,
+        _: backend::ExecJob<'_>,
+        _: &backend::Held,
+    ) -> Result<WorldHandle, WorldError> {
+        Ok(WorldHandle { id: WorldId::new() })
+    }
+
     fn exec_beside(
         &self,
         place: ExecPlace<'_>,

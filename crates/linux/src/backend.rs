@@ -261,12 +261,25 @@ impl WorldBackend for Linux {
         }
         let what_for = job.map_or(For::Nobody, For::Session);
         let live = self.make(spec, Placement::Session, what_for, None, &mut || true)?;
-        let handle = WorldHandle { id: live.id };
-        sessions.push(Arc::new(SessionWorld {
-            handle,
-            live: Mutex::new(live),
-        }));
-        Ok(handle)
+        Ok(enter(&mut sessions, live))
+    }
+
+    fn resume_session(
+        &self,
+        spec: &WorldSpec,
+        job: ExecJob<'_>,
+        earlier: &Held,
+    ) -> Result<WorldHandle, WorldError> {
+        let mut pending = Pending::of(earlier)?;
+        pending.reopen()?;
+        let (placement, what_for) = (Placement::Session, For::Session(job));
+        match self.make(spec, placement, what_for, Some(&pending), &mut || true) {
+            Ok(live) => Ok(enter(&mut lock(&self.sessions), live)),
+            Err(error) => {
+                pending.finish(None)?;
+                Err(error)
+            }
+        }
     }
 
     fn exec_beside(
@@ -405,6 +418,16 @@ impl WorldBackend for Linux {
         pending.finish(None)?;
         Ok(pending.held())
     }
+}
+
+/// Adds a world to those of sessions.
+fn enter(sessions: &mut Vec<Arc<SessionWorld>>, live: Live) -> WorldHandle {
+    let handle = WorldHandle { id: live.id };
+    sessions.push(Arc::new(SessionWorld {
+        handle,
+        live: Mutex::new(live),
+    }));
+    handle
 }
 
 /// Gives the master of a command's terminal to whoever wants it instead of having it relayed.

@@ -117,6 +117,22 @@ pub struct Outcome {
     pub cwd: PathBuf,
 }
 
+/// A line has led the engine to another directory.
+pub struct Arrival<'a> {
+    /// The line.
+    pub line: &'a [u8],
+    /// Whether a person typed it, see [`Submission::typed`].
+    pub typed: bool,
+    /// Where the engine stood before it, read from the kernel.
+    pub from: &'a Path,
+    /// Where it stands now, read from the kernel.
+    pub to: &'a Path,
+    /// What the engine's lines may use.
+    pub names: &'a Names,
+    /// The process id of the engine.
+    pub engine: i32,
+}
+
 /// What the prompt says about the policy in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
@@ -185,6 +201,24 @@ pub trait Gate {
     fn complete(&self, words: &[OsString]) -> Vec<OsString> {
         let _ = words;
         Vec::new()
+    }
+
+    /// Whether the engine must be started anew where it has arrived, as it can do nothing there from where it
+    /// lives. A person may be asked; the terminal is in line mode.
+    fn leads_on(&self, arrival: &Arrival<'_>) -> bool {
+        let _ = arrival;
+        false
+    }
+
+    /// Prepares that; the engine is gone then. False if the new one lives like the old one.
+    fn move_on(&self, engine: i32) -> bool {
+        let _ = engine;
+        false
+    }
+
+    /// The new engine is there, and is about to take up the state of the old one.
+    fn moved_on(&self, engine: i32) {
+        let _ = engine;
     }
 
     /// The engine ended without being asked to; a new one is about to start.

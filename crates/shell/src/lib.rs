@@ -1,6 +1,8 @@
 //! The shell: the engine, its front end, and what standard input says.
 
+mod arrival;
 pub mod asking;
+mod baggage;
 mod blocked;
 pub mod engine;
 pub mod gate;

@@ -27,8 +27,11 @@ use substrate_sys::memfd;
 use substrate_text::visible;
 use substrate_trace::{Completion, Enforced, PARENT_SPAN_VAR, SpanInfo, Used};
 
+use crate::arrival;
 use crate::asking;
-use crate::gate::{End, FrontEnd, Gate, Hint, InEngine, Recall, Standing, Submission, Verdict};
+use crate::gate::{
+    Arrival, End, FrontEnd, Gate, Hint, InEngine, Recall, Standing, Submission, Verdict,
+};
 use crate::names::Names;
 use crate::notice::Announcer;
 use crate::past;
@@ -62,6 +65,12 @@ pub struct PromptGate<'s> {
     began: Cell<Option<Instant>>,
     /// What the engine exported before the first line.
     first: OnceCell<Vec<(OsString, OsString)>>,
+    /// The projects that the session works in, or has worked in.
+    projects: RefCell<Vec<PathBuf>>,
+    /// What a new engine cannot take over was said.
+    told_what_stays: Cell<bool>,
+    /// The terms of the next world, while the engine moves there.
+    ahead: RefCell<Option<WorldSpec>>,
 }
 
 impl<'s> PromptGate<'s> {
@@ -80,6 +89,15 @@ impl<'s> PromptGate<'s> {
             watch: RefCell::default(),
             began: Cell::default(),
             first: OnceCell::new(),
+            projects: RefCell::new(
+                quarters
+                    .world()
+                    .and_then(|world| world.spec().project)
+                    .into_iter()
+                    .collect(),
+            ),
+            told_what_stays: Cell::default(),
+            ahead: RefCell::default(),
         }
     }
 
@@ -102,6 +120,14 @@ impl<'s> PromptGate<'s> {
         })
     }
 
+    /// Whether a line says itself that it leads where it has led.
+    fn meant(&self, arrival: &Arrival<'_>) -> bool {
+        let evaluation = self.evaluate(arrival.line, arrival.from, arrival.names);
+        let home = &self.session.broker.home().user;
+        arrival::named(arrival.line, &evaluation.line, arrival.from, home).as_deref()
+            == Some(arrival.to)
+    }
+
     /// Where the engine looks for programs, which start-up files may have changed.
     fn search_path(&self, names: &Names) -> OsString {
         let told = names.search_path.clone();
@@ -121,7 +147,7 @@ impl PromptGate<'_> {
     /// error says why not.
     fn fits(&self, spec: &WorldSpec) -> Result<(), String> {
         match self.quarters {
-            Quarters::World(world) => world.fit(spec),
+            Quarters::World(world) => world.fit(self.session, spec),
             Quarters::Refused(why) => Err(why.clone()),
             Quarters::Beside => Err(
                 "the policy wants lines in a session world, and this shell was started without one; \
@@ -294,6 +320,80 @@ impl Gate for PromptGate<'_> {
 
     fn before_prompt(&self) {
         self.session.heed_policy_changes();
+    }
+
+    /// Another project is another world: the old one's rules of the kernel cannot be loosened for what runs
+    /// in it. Nothing but a person's own word opens one: the directory that he typed, or an answer.
+    fn leads_on(&self, arrival: &Arrival<'_>) -> bool {
+        let Some(world) = self.quarters.world() else {
+            return false;
+        };
+        let Some(spec) = world.terms_for(self.session, arrival.to) else {
+            return false;
+        };
+        let Some(project) = spec.project.clone() else {
+            return false;
+        };
+        let shown = visible(project.as_os_str().as_bytes());
+        let known = self.projects.borrow().contains(&project);
+        let others = arrival::processes_beside(arrival.engine);
+        let meant = known || arrival.typed && self.meant(arrival);
+        let question = match (meant, others.is_empty()) {
+            (true, true) => None,
+            (_, true) => Some(format!("work in {shown} from here on?")),
+            (_, false) => Some(format!(
+                "work in {shown} from here on? That ends what still runs in this world ({})",
+                others.join(", ")
+            )),
+        };
+        if let Some(question) = question
+            && !(self.session.barrier().is_none() && asking::confirm(&question).unwrap_or(false))
+        {
+            self.session.front.say(
+                Kind::Info,
+                &format!("what is written in {shown} is held back; `cd` there again to be asked once more"),
+            );
+            return false;
+        }
+        if !known {
+            self.projects.borrow_mut().push(project);
+        }
+        self.ahead.replace(Some(spec));
+        true
+    }
+
+    fn move_on(&self, engine: i32) -> bool {
+        let (Some(world), Some(spec)) = (self.quarters.world(), self.ahead.take()) else {
+            return false;
+        };
+        let project = spec.project.clone().unwrap_or_default();
+        let shown = visible(project.as_os_str().as_bytes());
+        match world.go_on(self.session, spec, engine) {
+            Ok(()) => {
+                let mut text = format!("{shown} is the project now");
+                if !self.told_what_stays.replace(true) {
+                    text.push_str(
+                        ": variables, functions, aliases, options and /tmp come along; jobs, open descriptors, \
+                         the directory stack and traps of DEBUG, ERR and RETURN do not",
+                    );
+                }
+                self.session.front.say(Kind::Info, &text);
+                true
+            }
+            Err(error) => {
+                self.session.front.say(
+                    Kind::Failed,
+                    &format!("no world for {shown}: {error}; the shell stays where it was"),
+                );
+                false
+            }
+        }
+    }
+
+    fn moved_on(&self, engine: i32) {
+        if let Some(world) = self.quarters.world() {
+            world.unpack(engine);
+        }
     }
 }
 

@@ -17,11 +17,12 @@ use substrate_sys::process_group::{self, Change};
 use substrate_sys::terminal::{self, Modes};
 use substrate_trace::{Enforced, Event, NetUse, SpanInfo, WorldEvent, WorldId};
 use substrate_world::backend::{
-    ExecJob, ExecRequest, ExecStreams, News, PutAside, Running, Status, Stdio, WorldBackend,
+    ExecJob, ExecRequest, ExecStreams, Held, News, PutAside, Running, Status, Stdio, WorldBackend,
     WorldHandle,
 };
 use substrate_world::error::{Words, WorldError};
 
+use crate::baggage::Baggage;
 use crate::engine::{Beside, Launched, Launcher, Start};
 use substrate_executor::approval;
 use substrate_executor::contained;
@@ -51,13 +52,10 @@ impl Quarters {
     /// Finds out what the policy asks for here, and makes the world that it may ask for.
     pub fn find(session: &Session, cwd: &Path) -> Self {
         let evaluation = judged(session, cwd);
-        let (Answer::Allow(terms) | Answer::Ask(terms, _)) = &evaluation.answer else {
+        let Some(spec) = session_terms(&evaluation) else {
             return Self::Beside;
         };
-        let Place::Session(spec) = &terms.place else {
-            return Self::Beside;
-        };
-        match SessionWorld::make(session, spec, &evaluation, cwd) {
+        match SessionWorld::make(session, &spec, &evaluation, cwd) {
             Ok(world) => Self::World(Rc::new(world)),
             Err(error) => {
                 session.front.say(Kind::Failed, &error.to_string());
@@ -102,21 +100,46 @@ fn judged(session: &Session, cwd: &Path) -> Evaluation {
     })
 }
 
+/// What the policies want the world of a session to be, if they want one.
+fn session_terms(evaluation: &Evaluation) -> Option<WorldSpec> {
+    match &evaluation.answer {
+        Answer::Allow(terms) | Answer::Ask(terms, _) => match &terms.place {
+            Place::Session(spec) => Some(spec.as_ref().clone()),
+            _ => None,
+        },
+        Answer::Deny(..) => None,
+    }
+}
+
+/// Adds what is hidden already.
+fn keep_hidden(spec: &mut WorldSpec, hidden: &[PathPattern]) {
+    for pattern in hidden {
+        if !spec.hide.contains(pattern) {
+            spec.hide.push(pattern.clone());
+        }
+    }
+}
+
 /// The world of a session.
 pub struct SessionWorld {
     backend: Box<dyn WorldBackend>,
     teller: Teller,
     judge: Arc<StartJudge>,
     questions: Questions,
+    /// `/tmp` of the last world, on its way into this one.
+    baggage: RefCell<Option<Baggage>>,
     env: Vec<(OsString, OsString)>,
-    span: SpanInfo,
     front: Arc<dyn Front>,
     state: RefCell<State>,
 }
 
 struct State {
+    /// What events of the world belong to.
+    span: SpanInfo,
     world: WorldHandle,
     spec: WorldSpec,
+    /// What earlier worlds of the session hid in their projects stays hidden.
+    hidden_before: Vec<PathPattern>,
     enforced: Enforced,
     /// What has been announced as due with the next shell.
     announced: Vec<Words>,
@@ -162,12 +185,7 @@ impl SessionWorld {
             network: Some(wire),
             borrowing: None,
         });
-        let label = ExecRequest {
-            cwd: span.cwd.clone(),
-            line: span.cmd.clone(),
-            span: Some(span.span_id),
-            ..ExecRequest::default()
-        };
+        let label = label(&span);
         let world = backend.ensure_session(
             spec,
             Some(ExecJob {
@@ -183,12 +201,14 @@ impl SessionWorld {
             teller,
             judge,
             questions,
+            baggage: RefCell::default(),
             env: variables(&session.env),
-            span,
             front: Arc::clone(&session.front),
             state: RefCell::new(State {
+                span,
                 world,
                 spec: spec.clone(),
+                hidden_before: Vec::new(),
                 enforced,
                 announced: Vec::new(),
                 net: Vec::new(),
@@ -221,9 +241,15 @@ impl SessionWorld {
 
     /// Brings the terms of a line to the world: what can change in a living one changes, the rest is
     /// announced once. An error says why the line must not run here.
-    pub fn fit(&self, line: &WorldSpec) -> Result<(), String> {
+    pub fn fit(&self, session: &Session, line: &WorldSpec) -> Result<(), String> {
         let mut state = self.state.borrow_mut();
-        let wanted = as_seen_from(line, &state.spec);
+        let wanted = match (&line.project, &state.spec.project) {
+            // Where no project is, the world stays that of the last one.
+            (None, Some(project)) => session_terms(&judged(session, project)),
+            _ => None,
+        };
+        let mut wanted = as_seen_from(&wanted.unwrap_or_else(|| line.clone()), &state.spec);
+        keep_hidden(&mut wanted, &state.hidden_before);
         let change = match self.backend.apply_policy(state.world, &wanted) {
             Ok(change) => change,
             // The engine went with it; the front end is about to find out and starts both anew.
@@ -280,7 +306,7 @@ impl SessionWorld {
     pub fn used(&self) -> Used {
         let mut state = self.state.borrow_mut();
         // What a job in the background does between two lines belongs to the session.
-        self.teller.begin(&self.span);
+        self.teller.begin(&state.span);
         let Ok(report) = self.backend.used(state.world) else {
             return Used::default();
         };
@@ -331,9 +357,110 @@ impl SessionWorld {
         };
         self.teller.finish();
         if let Some(pending) = held.and_then(|held| Pending::of(&held).ok()) {
-            contained::settle_home(session, &self.span, &state.spec, pending);
+            contained::settle_home(session, &state.span, &state.spec, pending);
         }
-        tell_of(session, &self.span, "ended", None);
+        tell_of(session, &state.span, "ended", None);
+    }
+
+    /// What a world for another project is to be made of.
+    pub fn terms_for(&self, session: &Session, directory: &Path) -> Option<WorldSpec> {
+        let mut spec = session_terms(&judged(session, directory))?;
+        let state = self.state.borrow();
+        let project = spec.project.as_ref()?;
+        // What lies in the project is its own to write already. A session could make a work tree of any
+        // directory in it, and what is hidden around that must stay hidden.
+        if let Some(current) = &state.spec.project
+            && project.starts_with(current)
+        {
+            return None;
+        }
+        // Outside all projects the world stays that of the last one.
+        if !directory.starts_with(project) {
+            return None;
+        }
+        keep_hidden(&mut spec, &state.hidden_before);
+        keep_hidden(&mut spec, &state.spec.hide);
+        Some(spec)
+    }
+
+    /// Ends the world, and makes another one of the same session for other terms. What was held back of
+    /// `$HOME` and what lies in `/tmp` is there as well. An error says why the world is still, or again,
+    /// the old one's like.
+    pub fn go_on(&self, session: &Session, spec: WorldSpec, inside: i32) -> Result<(), WorldError> {
+        let mut state = self.state.borrow_mut();
+        let baggage = Baggage::pack(&spec.substrate_home, inside).unwrap_or_else(|error| {
+            self.front
+                .say(Kind::Warning, &format!("/tmp does not come along: {error}"));
+            None
+        });
+        let held = self.backend.end(state.world)?;
+        tell_of(session, &state.span, "ended", None);
+        self.teller.finish();
+        let before = state.spec.clone();
+        let made = self.make_again(session, &state, &spec, held.as_ref());
+        let (world, now, failed) = match made {
+            Ok(world) => (world, spec, None),
+            Err(error) => {
+                let again = self.make_again(session, &state, &before, None)?;
+                (again, before.clone(), Some(error))
+            }
+        };
+        state.enforced = self.backend.enforced(world)?;
+        state.world = world;
+        state.span.world_id = Some(world.id);
+        if let Some(project) = now.project.clone().filter(|_| failed.is_none()) {
+            state.span.cwd = project;
+        }
+        state.hidden_before.clone_from(&now.hide);
+        state.spec = now;
+        state.announced.clear();
+        state.net.clear();
+        state.hits.clear();
+        state.put_aside.clear();
+        tell_of(session, &state.span, "started", Some(&state.enforced));
+        drop(state);
+        self.baggage.replace(baggage);
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Puts what lay in `/tmp` of the last world there.
+    pub fn unpack(&self, inside: i32) {
+        if let Some(baggage) = self.baggage.take()
+            && let Err(error) = baggage.unpack(inside)
+        {
+            self.front.say(
+                Kind::Warning,
+                &format!("not all of /tmp came along: {error}"),
+            );
+        }
+    }
+
+    /// A world on these terms with what the last one held back, which becomes a result of its own where
+    /// that cannot be.
+    fn make_again(
+        &self,
+        session: &Session,
+        state: &State,
+        spec: &WorldSpec,
+        held: Option<&Held>,
+    ) -> Result<WorldHandle, WorldError> {
+        let label = label(&state.span);
+        let streams = ExecStreams::default();
+        let job = ExecJob {
+            request: &label,
+            streams: &streams,
+        };
+        if let Some(held) = held {
+            match self.backend.resume_session(spec, job, held) {
+                Ok(world) => return Ok(world),
+                Err(_) => {
+                    if let Ok(pending) = Pending::of(held) {
+                        contained::settle_home(session, &state.span, &state.spec, pending);
+                    }
+                }
+            }
+        }
+        self.backend.ensure_session(spec, Some(job))
     }
 
     /// The living world: this one, or a new one on the same terms if it is gone.
@@ -350,6 +477,16 @@ impl SessionWorld {
         state.hits.clear();
         state.put_aside.clear();
         Ok(world)
+    }
+}
+
+/// What is listed with what a world of the session held back.
+fn label(span: &SpanInfo) -> ExecRequest {
+    ExecRequest {
+        cwd: span.cwd.clone(),
+        line: span.cmd.clone(),
+        span: Some(span.span_id),
+        ..ExecRequest::default()
     }
 }
 

@@ -403,6 +403,15 @@ impl WorldBackend for Warm {
         self.cold.ensure_session(spec, job)
     }
 
+    fn resume_session(
+        &self,
+        spec: &WorldSpec,
+        job: ExecJob<'_>,
+        earlier: &Held,
+    ) -> Result<WorldHandle, WorldError> {
+        self.cold.resume_session(spec, job, earlier)
+    }
+
     fn spawn(&self, world: WorldHandle, job: ExecJob<'_>) -> Result<Box<dyn Running>, WorldError> {
         self.cold.spawn(world, job)
     }

@@ -26,6 +26,14 @@ pub trait WorldBackend: Send + Sync {
         job: Option<ExecJob<'_>>,
     ) -> Result<WorldHandle, WorldError>;
 
+    /// A new world for a session on top of what an earlier one of its worlds, which has ended, held back.
+    fn resume_session(
+        &self,
+        spec: &WorldSpec,
+        job: ExecJob<'_>,
+        earlier: &Held,
+    ) -> Result<WorldHandle, WorldError>;
+
     /// Runs a command to its end, attending to something else meanwhile. Descriptors that are terminals
     /// are relayed. What it wrote is whole then, but its world may still be there until
     /// [`WorldBackend::see_off`]. `begin` is called before the command starts, as a rule while its world

@@ -719,6 +719,14 @@ impl Engine {
         }
     }
 
+    /// The same for an engine that takes the place of this one.
+    pub fn whole_state(&mut self) -> Vec<u8> {
+        let mut script = self.state().script;
+        let rest = self.ask(&[b"__substrate_rest"], Duration::from_secs(5));
+        script.extend_from_slice(&rest.unwrap_or_default());
+        script
+    }
+
     /// Tells the engine and its jobs that the terminal is gone, and waits a little for its end.
     pub fn hang_up(&mut self) {
         // bash passes a hang-up on to its jobs only between lines. The kernel tells nobody but us, so

@@ -106,6 +106,37 @@ __substrate_state() {
   \builtin printf 'set -%s\n' "${__substrate_o//[!abefhkpuvxBCEPT]/}"
 }
 
+# What a bash that takes the place of this one needs besides: what belongs to the prompt, completions, bound keys,
+# traps, and the names of what is exported, as there may be more at first.
+__substrate_rest() {
+  local __substrate_a IFS=' '
+  local -a __substrate_b
+  \builtin mapfile -t __substrate_b < <(\builtin compgen -e)
+  \builtin printf 'for __substrate_a in $(\\builtin compgen -e); do case " %s " in *" $__substrate_a "*) ;; ' "${__substrate_b[*]}"
+  \builtin printf '*) \\builtin unset -v -- "$__substrate_a" ;; esac; done; \\builtin unset -v __substrate_a\n'
+  for __substrate_a in BASH_ENV COMP_WORDBREAKS HISTCONTROL HISTIGNORE HISTTIMEFORMAT HISTSIZE HISTFILESIZE \
+    ${!BASH_COMPLETION*}; do
+    \builtin declare -p -- "$__substrate_a"
+  done
+  case $__substrate_i in
+  1) \builtin printf 'PS1=%q\n' "$__substrate_p" ;;
+  2) \builtin printf '%s\n' '\builtin unset -v PS1' ;;
+  esac
+  if [[ $__substrate_z == 1 ]]; then \builtin printf 'PS0=%q\n' "$__substrate_y"; fi
+  case $__substrate_k in
+  1) \builtin printf 'PROMPT_COMMAND=(%s)\n' "$(\builtin printf '%q ' "${__substrate_c[@]}")" ;;
+  2) \builtin printf 'PROMPT_COMMAND=%q\n' "${__substrate_c[0]}" ;;
+  esac
+  if [[ -o pipefail ]]; then \builtin printf '%s\n' 'set -o pipefail'; fi
+  if [[ -o vi ]]; then \builtin printf '%s\n' 'set -o vi'; fi
+  if \builtin shopt -q expand_aliases || [[ ${__substrate_al-} == 1 ]]; then
+    \builtin printf '%s\n' 'shopt -s expand_aliases'
+  fi
+  \builtin complete -p
+  \builtin bind -X | while \builtin read -r __substrate_a; do \builtin printf 'bind -x %q\n' "$__substrate_a"; done
+  \builtin trap -p
+}
+
 # The same for a completion that has the terminal; the end of a name is a byte that a variable can hold.
 __substrate_complete_here() {
   local __substrate_screen=$__substrate_tty __substrate_end='\001'

@@ -32,7 +32,7 @@ use crate::engine::{
     Beside, Console, Dialect, Ending, Engine, EngineError, Launcher, Ran, Startup, Then,
     find_shell, quote,
 };
-use crate::gate::{End, Gate, Submission};
+use crate::gate::{Arrival, End, Gate, Submission};
 use crate::notice::Announcer;
 use editor::{Pressed, Shared, Signals};
 use highlight::Painter;
@@ -592,7 +592,10 @@ impl Session<'_, '_> {
             End::Ran => {
                 let status = self.shared.engine.borrow().report().status;
                 self.reader.history().note_outcome(status, Some("allow"));
-                next.unwrap_or(Next::Prompt)
+                match next.unwrap_or(Next::Prompt) {
+                    Next::Prompt => self.arrive(text, &cwd),
+                    next => next,
+                }
             }
             End::Refused { message, status } => {
                 if !message.is_empty() {
@@ -675,6 +678,65 @@ impl Session<'_, '_> {
                 self.engine_ended(Ending::Killed(0))
             }
         }
+    }
+
+    /// A line is over that may have led to another directory, where the engine cannot live on as it does.
+    fn arrive(&mut self, text: &[u8], from: &Path) -> Next {
+        let to = self.shared.cwd.borrow().clone();
+        if to == from || self.shared.engine.borrow().dialect() != Dialect::Bash {
+            return Next::Prompt;
+        }
+        let (names, process) = {
+            let mut engine = self.shared.engine.borrow_mut();
+            (engine.names().clone(), engine.process())
+        };
+        let arrival = Arrival {
+            line: text,
+            typed: self.typed,
+            from,
+            to: &to,
+            names: &names,
+            engine: process,
+        };
+        if !self.shared.gate.leads_on(&arrival) {
+            return Next::Prompt;
+        }
+        let (state, status) = {
+            let mut engine = self.shared.engine.borrow_mut();
+            let typed = engine.take_typed_ahead();
+            self.console.keep_typed(typed);
+            (engine.whole_state(), engine.report().status)
+        };
+        let moved = self.shared.gate.move_on(process);
+        let directory = if moved { to } else { from.to_owned() };
+        let startup = Startup {
+            no_rc: true,
+            no_profile: true,
+            ..self.options.startup.clone()
+        };
+        let startup = std::mem::replace(&mut self.options.startup, startup);
+        let shell = self.shared.shell.borrow().clone();
+        let shell = (shell.as_path(), Dialect::Bash);
+        let (options, gate) = (&mut self.options, self.shared.gate);
+        let started = start_engine(shell, options, &directory, &mut self.console, gate);
+        self.options.startup = startup;
+        let engine = match started {
+            Ok(engine) => engine,
+            Err(error) => {
+                say(&error.to_string());
+                return Next::End(FAILED);
+            }
+        };
+        let process = engine.process();
+        self.shared.cwd.replace(engine.cwd().unwrap_or(directory));
+        self.shared.engine.replace(engine);
+        self.shared.gate.moved_on(process);
+        let mut program = b"eval ".to_vec();
+        program.extend_from_slice(&quote::single(&state));
+        program.extend_from_slice(b" 2>/dev/null");
+        let next = self.run_in_engine(&program, b"", &[]);
+        self.shared.engine.borrow_mut().set_status(status);
+        next
     }
 
     /// An engine that left by itself ends the session; one that was killed is replaced.
