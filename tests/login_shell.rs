@@ -812,3 +812,120 @@ fn two_users_with_two_shells_each_keep_out_of_each_others_way() {
         }
     }
 }
+
+/// Ways in which files come over ssh, each with the file that must be there afterwards if it says that all went well.
+const BRINGS: [(&str, &str, &str); 9] = [
+    ("a command at home", "$S 'cat > a' < /run/k/small", "a"),
+    (
+        "a command in a project",
+        "$S 'cd app && cat > a' < /run/k/small",
+        "app/a",
+    ),
+    ("scp", "scp -q -F /run/k/config /run/k/small m:b", "b"),
+    (
+        "scp into a project",
+        "scp -q -F /run/k/config /run/k/small m:app/b",
+        "app/b",
+    ),
+    (
+        "scp as it was",
+        "scp -q -O -F /run/k/config /run/k/small m:app/c",
+        "app/c",
+    ),
+    (
+        "sftp",
+        "echo 'put /run/k/small app/d' | sftp -q -b - -F /run/k/config m",
+        "app/d",
+    ),
+    (
+        "rsync",
+        "rsync -a -e 'ssh -F /run/k/config' /run/k/small m:app/e",
+        "app/e",
+    ),
+    (
+        "rsync at home",
+        "rsync -a -e 'ssh -F /run/k/config' /run/k/small m:e",
+        "e",
+    ),
+    (
+        "git push",
+        "cd /run/k/w && git push -q m:app/g.git HEAD:refs/heads/main",
+        "app/g.git/refs/heads/main",
+    ),
+];
+
+#[test]
+fn what_is_sent_arrives_or_is_refused_aloud() {
+    let programs = ["sshd", "ssh", "scp", "sftp", "rsync", "git"];
+    let name = "what_is_sent_arrives_or_is_refused_aloud";
+    let mut wrong = Vec::new();
+    for preset in ["default", "dev", "agent", "ci", "locked", "restricted"] {
+        let Some(machine) = Machine::new(name, &programs) else {
+            return;
+        };
+        let mut script = SSH.to_owned();
+        script.push_str(
+            "echo small > /run/k/small
+             su -s /bin/bash ann -c 'cd; git init -q app; git init -q --bare app/g.git'
+             git -c init.defaultBranch=main init -q /run/k/w; cd /run/k/w; git -c user.name=x -c user.email=x@example.com commit -q --allow-empty -m one; cd /\n",
+        );
+        script.push_str(&format!(
+            "su -s /bin/bash ann -c 'cd; mkdir -p .substrate; echo {preset} > .substrate/active; chmod 700 .substrate'\n"
+        ));
+        for (way, text, _) in BRINGS {
+            script.push_str(&format!(
+                "echo '== {way}'; n=0; ({text}) 2>&1 || n=$?; echo \"status $n\"\n"
+            ));
+        }
+        let output = machine.run(&script);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        for ((way, _, file), told) in BRINGS.iter().zip(said.split("== ").skip(1)) {
+            let there = machine.path(&format!("home/ann/{file}")).exists();
+            let went_well = told.trim_end().ends_with("status 0");
+            let aloud = told.lines().count() > 2;
+            if there != went_well || !there && !aloud {
+                wrong.push(format!("{preset}: {way}: there {there}: {told}"));
+            }
+            let works_everywhere = *way == "a command in a project" && preset != "locked";
+            if !there && (works_everywhere || ["default", "dev"].contains(&preset)) {
+                wrong.push(format!("{preset}: {way} is refused: {told}"));
+            }
+        }
+        assert!(said.contains("== git push"), "{}", text_of(&output));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn cron_works_in_a_project_under_every_preset() {
+    for preset in ["default", "dev", "agent", "ci", "restricted"] {
+        let name = "cron_works_in_a_project_under_every_preset";
+        let Some(machine) = Machine::new(name, &["cron", "git"]) else {
+            return;
+        };
+        let table = format!(
+            "SHELL={SHELL}\n@reboot ann cd app && touch made; sh ../hold.sh 2> told; touch done\n"
+        );
+        fs::write(machine.path("etc/cron.d/try"), table).unwrap();
+        machine.file_of(
+            "home/ann/hold.sh",
+            ANN,
+            "touch ~/outside || echo refused >&2\n",
+        );
+        machine.file_of("home/ann/.substrate/active", ANN, preset);
+        fs::set_permissions(
+            machine.path("home/ann/.substrate"),
+            fs::Permissions::from_mode(0o700),
+        )
+        .unwrap();
+        let output = machine.run("su -s /bin/bash ann -c 'cd; git init -q app'; mkdir -p /var/spool/cron/crontabs; cron -f & n=0; until [ -e /home/ann/app/done ] || [ $n -gt 300 ]; do sleep 0.2; n=$((n+1)); done");
+        let text = text_of(&output);
+        assert!(
+            machine.path("home/ann/app/made").exists(),
+            "{preset}: {text}"
+        );
+        let there = machine.path("home/ann/outside").exists();
+        let told = fs::read_to_string(machine.path("home/ann/app/told")).unwrap_or_default();
+        assert_eq!(there, !told.contains("refused"), "{preset}: {told}");
+    }
+}

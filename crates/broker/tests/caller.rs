@@ -129,6 +129,7 @@ fn a_broker_decides_for_its_caller() {
         require_approval: false,
         world: None,
         home_variable: None,
+        unattended: false,
         session_start: directory.path().to_owned(),
         caller: Caller::peer(&stream).unwrap(),
     };

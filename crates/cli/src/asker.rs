@@ -247,9 +247,20 @@ impl Asker {
             require_approval,
             world: self.own_variable(SUBSTRATE_WORLD).map(ToOwned::to_owned),
             home_variable: self.own_variable("HOME").map(ToOwned::to_owned),
+            unattended: self.is_unattended(),
             session_start: cwd.to_owned(),
             caller: self.caller.clone(),
         }
+    }
+
+    /// Whether a service for logins (ssh, cron) has started us for somebody who sees nothing but a status and, at
+    /// best, what a protocol passes on.
+    fn is_unattended(&self) -> bool {
+        let shell = self.own_variable("SHELL").map(Path::new);
+        let own = std::env::current_exe().ok();
+        let name = own.as_deref().and_then(Path::file_name);
+        let login_shell = name.is_some() && shell.and_then(Path::file_name) == name;
+        login_shell && self.typed.is_none() && std::fs::File::open("/dev/tty").is_err()
     }
 
     /// Substrate's home, found without a policy: a broken one must not keep anybody from it.

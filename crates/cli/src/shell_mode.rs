@@ -3,17 +3,19 @@
 use crate::asker::Asker;
 use std::ffi::{CString, OsString};
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::working_directory::working_directory;
 use substrate_broker::enclosure::Trace;
 use substrate_broker::env::{SUBSTRATE_JSON_ERRORS, SUBSTRATE_WORLD};
-use substrate_broker::{BrokerError, person};
+use substrate_broker::{BrokerError, person, project};
 use substrate_executor::front::Kind;
 use substrate_executor::job::Job;
 use substrate_executor::oneshot;
 use substrate_executor::session::Session;
 use substrate_runtime::supervise::Ending;
+use substrate_shell::arrival;
 use substrate_shell::engine::Startup;
 use substrate_shell::notice::Notices;
 use substrate_shell::prompt_gate::PromptGate;
@@ -21,6 +23,7 @@ use substrate_shell::repl::{self, NotStarted, ReplOptions};
 use substrate_shell::session_world::Quarters;
 use substrate_shell::standard_input;
 use substrate_sys::environment;
+use substrate_sys::real_path::real_path;
 
 use crate::args;
 use crate::commands;
@@ -86,11 +89,12 @@ fn start(
     let policy = parsed.policy.take();
     // A person who logs in must get a prompt; one below a session has that session's.
     let enclosed = prompts.then(|| asker.enclosure()).flatten();
+    let start = leads_to(&asker, &parsed, &cwd).unwrap_or_else(|| cwd.clone());
     let broker = if prompts && policy.is_none() && enclosed.is_none() {
         let tell = |text: &str| notices.say(Kind::Warning, text);
         asker.broker_for_a_prompt(parsed.require_approval, &cwd, &tell)?
     } else {
-        asker.broker_at(policy, parsed.require_approval, &cwd)?
+        asker.broker_at(policy, parsed.require_approval, &start)?
     };
     let one_command = parsed.command || (!parsed.operands.is_empty() && !parsed.stdin);
     let mut session = match one_command {
@@ -138,6 +142,25 @@ fn start(
         return Ok(standard_input::run(&session, &arguments, &cwd));
     };
     Ok(oneshot::run(&session, &job, None, &cwd))
+}
+
+/// The work tree that a line goes to first (`cd app && make`, as ssh and cron send it), if no session encloses
+/// whoever gives it: as if he had been there already. Where a work tree is around us, that is the project.
+fn leads_to(asker: &Asker, parsed: &ShellArgs, cwd: &Path) -> Option<PathBuf> {
+    let text = parsed.operands.first().filter(|_| parsed.command)?;
+    if !text.as_bytes().trim_ascii_start().starts_with(b"cd ") || asker.enclosure().is_some() {
+        return None;
+    }
+    let home = asker.home().ok()?.user;
+    let known = [(b"HOME".to_vec(), home.as_os_str().as_bytes().to_vec())];
+    let models = substrate_command::model::NoModels;
+    let mut context = substrate_command::Context::new(&models);
+    context.variables = &known;
+    let line = substrate_command::analyse(text.as_bytes(), &context);
+    let to = arrival::named(text.as_bytes(), &line, cwd, &home)?;
+    // No link leads to a project that the line does not name.
+    let real = real_path(&to).ok().filter(|real| *real == to)?;
+    project::find(&real, cwd, &home).filter(|found| real.starts_with(found))
 }
 
 /// Whether lines are read from a person.

@@ -265,6 +265,7 @@ pub(crate) fn options(
         require_approval: false,
         world: None,
         home_variable: std::env::var_os("HOME"),
+        unattended: false,
         session_start: cwd,
         caller,
     }

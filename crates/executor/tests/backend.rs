@@ -207,6 +207,7 @@ impl Rig {
             require_approval: false,
             world: None,
             home_variable: None,
+            unattended: false,
             session_start: top.join("project"),
             caller: Caller::own(),
         };

@@ -1,6 +1,6 @@
 //! The shell: the engine, its front end, and what standard input says.
 
-mod arrival;
+pub mod arrival;
 pub mod asking;
 mod baggage;
 mod blocked;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use substrate_broker::{Broker, Caller, Choice, Options};
-use substrate_policy::terms::WorldSpec;
+use substrate_policy::terms::{HomeMode, WorldSpec};
 use substrate_text::wire;
 use substrate_trace::sha256_hex;
 
@@ -98,6 +98,7 @@ impl Terms {
             require_approval: self.require_approval,
             world: self.world.clone(),
             home_variable: self.home_variable.clone(),
+            unattended: self.spec.home_mode == HomeMode::ReadOnly,
             session_start: session_start.unwrap_or_else(|| self.spec.home.clone()),
             caller,
         }

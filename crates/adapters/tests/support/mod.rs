@@ -49,6 +49,7 @@ impl Place {
             require_approval: false,
             world: None,
             home_variable: None,
+            unattended: false,
             session_start: self.project(),
             caller: Caller::own(),
         };

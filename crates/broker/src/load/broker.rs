@@ -16,7 +16,7 @@ use substrate_command::cached::Cached;
 use substrate_command::{Context, Line, Models, Tool, analyse, analyse_argv};
 use substrate_policy::budget::{Budget, Cells};
 use substrate_policy::settings::Details;
-use substrate_policy::terms::{Place, WorldSpec};
+use substrate_policy::terms::{HomeMode, Place, WorldSpec};
 use substrate_policy::{Judgement, Policy, Reason, judge, unapproved};
 use substrate_trace::{Mode, Outcome, RateLimit, RuleRef, Verdict};
 
@@ -728,7 +728,13 @@ impl Broker {
         let spec = || Box::new(self.combined_spec(ground, facts));
         let place = match self.placing(isolate, line, ground) {
             Placing::Isolated => Place::Isolated(spec()),
-            Placing::Session => Place::Session(spec()),
+            Placing::Session => {
+                let mut spec = spec();
+                if self.shared.options.unattended && spec.mode == Mode::Enforce {
+                    spec.home_mode = HomeMode::ReadOnly;
+                }
+                Place::Session(spec)
+            }
             Placing::Direct => Place::Direct,
         };
         Terms { place }

@@ -131,6 +131,7 @@ mod tests {
             require_approval: false,
             world: None,
             home_variable: None,
+            unattended: false,
             session_start: directory.to_owned(),
             caller: crate::Caller::own(),
         };

@@ -23,6 +23,8 @@ pub struct Options {
     pub world: Option<OsString>,
     /// The variable `HOME` at the session's start.
     pub home_variable: Option<OsString>,
+    /// Nobody would hear of what the world of the session holds back of `$HOME`: there it is read-only.
+    pub unattended: bool,
     /// Where the session started.
     pub session_start: PathBuf,
     /// Who asks.

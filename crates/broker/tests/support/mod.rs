@@ -87,6 +87,7 @@ impl Place {
             require_approval,
             world: None,
             home_variable: None,
+            unattended: false,
             session_start: self.project(),
             caller: substrate_broker::Caller::own(),
         }

@@ -122,6 +122,7 @@ fn take_over(order: &Order, env: Vec<CString>, notices: Notices) -> Result<Endin
             .map(|value| OsStr::from_bytes(value).to_owned()),
         home_variable: environment::get(&env, "HOME")
             .map(|value| OsStr::from_bytes(value).to_owned()),
+        unattended: false,
         session_start: cwd.clone(),
         caller: Caller::own(),
     };
