@@ -22,6 +22,7 @@ mod hooks;
 mod login_shell;
 mod login_support;
 mod mcp;
+mod nested;
 mod network;
 mod package;
 mod person;

@@ -263,6 +263,11 @@ impl Asker {
         login_shell && self.typed.is_none() && std::fs::File::open("/dev/tty").is_err()
     }
 
+    /// Whether a world is around whoever asks.
+    pub fn is_in_world(&self) -> bool {
+        self.caller.is_in_world()
+    }
+
     /// Substrate's home, found without a policy: a broken one must not keep anybody from it.
     pub fn home(&self) -> Result<Home, Failure> {
         self.home_below(&self.caller.ancestors())

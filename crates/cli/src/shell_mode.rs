@@ -24,6 +24,7 @@ use substrate_shell::session_world::Quarters;
 use substrate_shell::standard_input;
 use substrate_sys::environment;
 use substrate_sys::real_path::real_path;
+use substrate_trace::Mode;
 
 use crate::args;
 use crate::commands;
@@ -87,6 +88,7 @@ fn start(
         result => result.map_err(BrokerError::Cwd)?,
     };
     let policy = parsed.policy.take();
+    let chosen = policy.is_some();
     // A person who logs in must get a prompt; one below a session has that session's.
     let enclosed = prompts.then(|| asker.enclosure()).flatten();
     let start = leads_to(&asker, &parsed, &cwd).unwrap_or_else(|| cwd.clone());
@@ -96,6 +98,13 @@ fn start(
     } else {
         asker.broker_at(policy, parsed.require_approval, &start)?
     };
+    if chosen && broker.in_world() && broker.info().mode == Mode::Enforce {
+        let text = format!(
+            "policy '{}' judges lines here; files and network are held by the world around it, under its own policy",
+            broker.info().id
+        );
+        notices.say(Kind::Info, &text);
+    }
     let one_command = parsed.command || (!parsed.operands.is_empty() && !parsed.stdin);
     let mut session = match one_command {
         true => begin_once(broker, env, notices),

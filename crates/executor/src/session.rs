@@ -298,6 +298,8 @@ impl Session {
         }
         match &*writer {
             Ok(writer) => writer.write(event).map_err(|error| error.to_string()),
+            // The session whose world this is records it as part of its own line.
+            Err(_) if self.broker.in_world() => Ok(()),
             Err(error) => Err(error.clone()),
         }
     }

@@ -95,6 +95,8 @@ struct Shared {
     /// What governed the last line at the prompt: when it changes, what was approved for the session ends.
     last: Mutex<Option<String>>,
     spent: Spent,
+    /// Whoever asks is in the world of a session, which holds, judges and records what he starts.
+    in_world: bool,
     /// Where a program was last started without a profile above it, and when.
     no_profile: Mutex<Option<(PathBuf, Instant)>>,
 }
@@ -126,6 +128,7 @@ impl Broker {
             shared: Arc::new(Shared {
                 approvals: Approvals::new(&home),
                 trust: Trust::new(&home, options.caller.clone()),
+                in_world: options.caller.is_in_world(),
                 home,
                 options,
                 policies,
@@ -135,6 +138,11 @@ impl Broker {
                 no_profile: Mutex::default(),
             }),
         }
+    }
+
+    /// Whether whoever asks is in the world of a session, which records what he starts.
+    pub fn in_world(&self) -> bool {
+        self.shared.in_world
     }
 
     /// What a person should know about the policies; empties the list.
@@ -743,7 +751,10 @@ impl Broker {
     fn placing(&self, isolate: bool, line: &Line, ground: &Ground) -> Placing {
         let variable = self.shared.options.world.as_deref();
         let mut layers = ground.layers.iter();
-        if isolate {
+        if self.shared.in_world {
+            // The world of the session around us holds it, which no world of ours inside could do better.
+            Placing::Direct
+        } else if isolate {
             Placing::Isolated
         } else if line.called.is_some() {
             // Whoever calls it carries it out where he is.

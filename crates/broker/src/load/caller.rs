@@ -98,6 +98,11 @@ impl Caller {
         found.or_else(|| (!self.is_alive()).then_some(Trace::Gone))
     }
 
+    /// Whether it runs in a world, as the mount table says there. What is not marked is in none.
+    pub fn is_in_world(&self) -> bool {
+        self.is_marked() && enclosure::in_a_world(self.pid)
+    }
+
     /// The Substrate processes above it, nearest first.
     pub fn ancestors(&self) -> Vec<Ancestor> {
         enclosure::ancestors(self.pid)

@@ -87,7 +87,7 @@ pub(crate) fn trace_of_a_session(pid: u32, is_marked: impl Fn() -> bool) -> Opti
 }
 
 /// Whether the mount table says so, which nobody inside can change.
-fn in_a_world(pid: u32) -> bool {
+pub(crate) fn in_a_world(pid: u32) -> bool {
     let table = read_whole(&format!("/proc/{pid}/mountinfo")).unwrap_or_default();
     let mark = [b" ", WORLD_SOURCE.as_bytes(), b"wld_"].concat();
     table.windows(mark.len()).any(|part| part == mark)

@@ -52,8 +52,8 @@ fn below(error: &std::io::Error) -> &'static str {
         && crate::Caller::own().enclosure().is_some();
     match kept {
         true => {
-            ". In a session that is held in a world, Substrate's own commands work as a whole line at its \
-             prompt only: not in a pipe, a script or after `;`"
+            ". A world shows nothing of Substrate's home: inside, only shipped policies can be named, and Substrate's \
+             own commands work as a whole line at the session's prompt: not in a pipe, a script or after `;`"
         }
         false => "",
     }

@@ -91,6 +91,9 @@ pub fn run(arguments: &[OsString], asker: &Asker) -> Ending {
             return Ending::Exit(error.exit_code());
         }
     };
+    if let Err(failure) = reachable(&cli.command, asker) {
+        return report(&notices, &failure);
+    }
     let result = match cli.command {
         Command::Run(args) => return run::run(asker, args),
         Command::Replay(args) => return replay::run(asker, args),
@@ -142,6 +145,33 @@ pub fn run(arguments: &[OsString], asker: &Asker) -> Ending {
     match result {
         Ok(()) => Ending::Exit(0),
         Err(failure) => report(&notices, &failure),
+    }
+}
+
+/// Refuses what can do nothing in a world, which shows nothing of Substrate's home.
+fn reachable(command: &Command, asker: &Asker) -> Result<(), Failure> {
+    let needs_home = !matches!(
+        command,
+        Command::Run(_)
+            | Command::Policy(
+                PolicyCommand::Explain(_)
+                    | PolicyCommand::Validate { .. }
+                    | PolicyCommand::Schema { .. }
+                    | PolicyCommand::Test { .. }
+            )
+            | Command::Completions { .. }
+            | Command::Man { .. }
+            | Command::Prompt { .. }
+            | Command::Mcp
+            | Command::Hook { .. }
+    );
+    match needs_home && asker.is_in_world() {
+        true => Err(Failure::Refused(
+            "this world shows nothing of Substrate's home, which this command needs: type it as a whole line at \
+             the session's prompt, or run it outside"
+                .to_owned(),
+        )),
+        false => Ok(()),
     }
 }
 

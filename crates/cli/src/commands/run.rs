@@ -58,6 +58,11 @@ fn start(asker: &Asker, args: RunArgs, notices: Notices) -> Result<Ending, Failu
         }
         false => asker,
     };
+    if args.isolated && asker.is_in_world() {
+        return Err(Failure::Refused(
+            "--isolated: no world can be made inside a world; what runs here is held by the one around it".to_owned(),
+        ));
+    }
     let broker = asker.broker_at(args.policy, args.require_approval, &cwd)?;
     set_variables(&args.setenv, &mut env)?;
     let mut session = begin_once(broker, env, notices);
