@@ -2,7 +2,7 @@
 
 use crate::analyse::{Analyser, Surroundings};
 use crate::effect::{Action, Effect, Object, Source};
-use crate::effects::{joined, split_assignment};
+use crate::effects::{Runs, joined, split_assignment};
 use crate::findings::{Findings, Nested};
 use crate::flow::{self, Flow};
 use crate::invoke::assignment_effects;
@@ -109,7 +109,7 @@ impl Analyser<'_> {
                         .is_some_and(|path| matches!(path, b"/dev/stdin" | b"/dev/fd/0"));
                     if input && place.input.fed {
                         let positional = Some(operands()[1..].to_vec());
-                        self.run_flow(&place.input, true, positional, findings);
+                        self.run_flow(&place.input, Runs::SHELL, positional, findings);
                     } else {
                         self.source_file(file, &operands()[1..], findings);
                     }

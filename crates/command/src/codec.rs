@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use crate::effect::{Action, Source};
 use crate::model::{
-    Arity, Condition, Conditional, Consequence, Meaning, OperandSpec, Opt, Options, Product, Stdin,
-    Style, Subject, Tool, Usage, fits,
+    Arity, Condition, Conditional, Consequence, Language, Meaning, OperandSpec, Opt, Options,
+    Product, Stdin, Style, Subject, Tool, Usage, fits,
 };
 use crate::packed::Packed;
 
@@ -211,6 +211,10 @@ impl Writer {
         self.optional_condition(tool.inert.as_ref());
         self.blob(tool.service.as_deref().unwrap_or_default().as_bytes());
         self.byte(u8::from(tool.free_text));
+        let language = Language::ALL
+            .iter()
+            .position(|known| Some(*known) == tool.language);
+        self.byte(language.map_or(u8::MAX, |number| number as u8));
         self.strings(&tool.own_work);
         let mut packed = Writer(Vec::new());
         for sub in &tool.subcommands {
@@ -471,6 +475,7 @@ impl<'a> Reader<'a> {
             inert: self.optional_condition()?,
             service: Some(self.string()?).filter(|service| !service.is_empty()),
             free_text: self.byte()? != 0,
+            language: Language::ALL.get(usize::from(self.byte()?)).copied(),
             own_work: self.strings()?,
             subcommands: Vec::new(),
             packed: within.inner(self.blob()?),

@@ -9,15 +9,33 @@ use crate::finds::Finds;
 use crate::flow::{self, Flow, push_piece};
 use crate::invoke::base_name;
 use crate::line::Assignment;
-use crate::model::{Arity, Meaning, OperandSpec, Product, Stdin, fits};
+use crate::model::{Arity, Language, Meaning, OperandSpec, Product, Stdin, fits};
 use crate::word::{Piece, Word};
-use crate::{script, sniff};
+use crate::{code, script, sniff};
 
 /// Most values from a known input that are handed on to the command of `xargs`.
 const MAX_ITEMS: usize = 256;
 
+/// What code in another language costs, of what an analysis may spend.
+const CODE_COST: usize = 512 * 1024;
+
 /// How words stand that only standard input will tell.
 const INPUT: &[u8] = b"<input>";
+
+/// What a program takes text for that it runs.
+#[derive(Clone, Copy)]
+pub(crate) struct Runs {
+    pub shell: bool,
+    pub language: Option<Language>,
+}
+
+impl Runs {
+    /// Shell text.
+    pub const SHELL: Runs = Runs {
+        shell: true,
+        language: None,
+    };
+}
 
 /// Where meanings are collected for one call.
 struct Call<'c> {
@@ -39,6 +57,8 @@ struct Call<'c> {
     commands: Vec<(Vec<Word>, bool)>,
     /// Operands in order, for shell text that gets the following ones as its parameters.
     operands: Vec<Word>,
+    /// The language of what it runs.
+    language: Option<Language>,
 }
 
 impl Analyser<'_> {
@@ -80,6 +100,7 @@ impl Analyser<'_> {
             environment: Vec::new(),
             commands: Vec::new(),
             operands,
+            language: levels.iter().rev().find_map(|level| level.language),
         };
         let first_effect = findings.effects.len();
         if stdin == Stdin::Arguments {
@@ -332,7 +353,11 @@ impl Analyser<'_> {
                 let source = self
                     .origin_of(word)
                     .map_or(Source::Inline, |(source, _)| source);
-                findings.code(source, word.clone());
+                let read = word.value().filter(|_| source == Source::Inline);
+                let given = call.operands.as_slice();
+                if read.is_none_or(|text| !self.code(text, given, call.language, findings)) {
+                    findings.code(source, word.clone());
+                }
             }
             Meaning::Script => self.script_file(word, following, call, findings),
             Meaning::Assignment => {
@@ -441,7 +466,10 @@ impl Analyser<'_> {
             };
             self.run_flow(
                 &flow,
-                call.stdin == Stdin::Shell || call.stdin == Stdin::Data,
+                Runs {
+                    shell: call.stdin == Stdin::Shell || call.stdin == Stdin::Data,
+                    language: call.language,
+                },
                 Some(following.to_vec()),
                 findings,
             );
@@ -466,7 +494,46 @@ impl Analyser<'_> {
                 later: false,
                 via: None,
             });
+        } else if call.language.is_some()
+            && let Some(text) = self.written_text(word)
+            && let Some(text) = text.value()
+        {
+            self.code(text, following, call.language, findings);
         }
+    }
+
+    /// Looks into code; `true` when it does nothing but what was noted of it.
+    fn code(
+        &mut self,
+        text: &[u8],
+        given: &[Word],
+        language: Option<Language>,
+        findings: &mut Findings,
+    ) -> bool {
+        // A grammar costs more than most lines do, whatever its text.
+        let Some(language) = language.filter(|_| self.spend(CODE_COST)) else {
+            return false;
+        };
+        let place = code::Place {
+            given,
+            home: self.context.home,
+        };
+        let imported = findings.effects.len();
+        let plain = code::read(language, text, &place, findings);
+        // What it loads may be what the line itself has written.
+        let loaded: Vec<Word> = findings.effects[imported..]
+            .iter()
+            .filter_map(|effect| match &effect.object {
+                Object::Code(Source::File, file) => self.written_text(file),
+                _ => None,
+            })
+            .collect();
+        for text in loaded {
+            if let Some(text) = text.value() {
+                code::read(language, text, &place, findings);
+            }
+        }
+        plain
     }
 
     /// What reading a file gives: the output of a process substitution, or the file's content.
@@ -489,12 +556,12 @@ impl Analyser<'_> {
     pub fn run_flow(
         &mut self,
         flow: &Flow,
-        shell: bool,
+        runs: Runs,
         positional: Option<Vec<Word>>,
         findings: &mut Findings,
     ) {
         match (&flow.text, &flow.from) {
-            (Some(pieces), _) if shell => {
+            (Some(pieces), _) if runs.shell => {
                 let text = Word {
                     pieces: pieces.clone(),
                     splits: false,
@@ -510,14 +577,16 @@ impl Analyser<'_> {
                 });
             }
             (Some(pieces), _) => {
-                findings.code(
-                    Source::Inline,
-                    Word {
-                        pieces: pieces.clone(),
-                        splits: false,
-                        quoted: true,
-                    },
-                );
+                let text = Word {
+                    pieces: pieces.clone(),
+                    splits: false,
+                    quoted: true,
+                };
+                let given = positional.unwrap_or_default();
+                let read = text.value();
+                if read.is_none_or(|text| !self.code(text, &given, runs.language, findings)) {
+                    findings.code(Source::Inline, text);
+                }
             }
             (None, Some((source, word))) => findings.code(*source, word.clone()),
             (None, None) => findings.code(Source::Stdin, Word::default()),
@@ -651,7 +720,10 @@ impl Analyser<'_> {
         );
         self.run_flow(
             &place.input,
-            call.stdin == Stdin::Shell,
+            Runs {
+                shell: call.stdin == Stdin::Shell,
+                language: call.language,
+            },
             positional,
             findings,
         );

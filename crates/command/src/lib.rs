@@ -11,6 +11,11 @@ pub mod analyse;
 pub mod args;
 mod builtins;
 pub mod cached;
+#[cfg(feature = "parse")]
+mod code;
+#[cfg(not(feature = "parse"))]
+#[path = "code_unread.rs"]
+mod code;
 pub mod codec;
 mod condition;
 pub mod effect;

@@ -106,6 +106,8 @@ pub struct Tool {
     pub service: Option<String>,
     /// Its words are names that people choose, subcommands' included, so no verb in them says anything.
     pub free_text: bool,
+    /// The language of the code that it runs, where somebody here reads it.
+    pub language: Option<Language>,
     /// Programs that it starts by itself as part of what it was asked to do.
     pub own_work: Vec<String>,
     /// Subcommands that are still in compiled form: `codec::decode` leaves them so, as a call uses
@@ -170,6 +172,39 @@ pub fn fits(pattern: &str, text: &[u8]) -> bool {
         }
     }
     pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+/// A language whose code is looked into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Language {
+    /// Read by a grammar.
+    Python,
+    /// Read by a grammar.
+    JavaScript,
+    /// Looked through for calls that are plain.
+    Perl,
+    /// Looked through for calls that are plain.
+    Ruby,
+}
+
+impl Language {
+    /// All languages, in the order in which the compiled form counts them.
+    pub const ALL: [Language; 4] = [
+        Language::Python,
+        Language::JavaScript,
+        Language::Perl,
+        Language::Ruby,
+    ];
+
+    /// The name used in tool models.
+    pub fn name(self) -> &'static str {
+        match self {
+            Language::Python => "python",
+            Language::JavaScript => "javascript",
+            Language::Perl => "perl",
+            Language::Ruby => "ruby",
+        }
+    }
 }
 
 /// How options are written.

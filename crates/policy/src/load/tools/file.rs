@@ -43,6 +43,7 @@ pub struct ToolEntry {
     pub service: Option<Text>,
     #[serde(default, rename = "free-text")]
     pub free_text: bool,
+    pub language: Option<Text>,
     #[serde(default, rename = "own-work")]
     pub own_work: Vec<Text>,
 }

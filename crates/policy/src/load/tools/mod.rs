@@ -12,8 +12,8 @@ use std::fmt;
 use serde_saphyr::{Location, Spanned};
 use substrate_command::effect::{Action, Source};
 use substrate_command::model::{
-    Arity, Condition, Conditional, Consequence, Meaning, OperandSpec, Opt, Product, RESOURCES,
-    Stdin, Style, Subject, Test, Tool, Usage,
+    Arity, Condition, Conditional, Consequence, Language, Meaning, OperandSpec, Opt, Product,
+    RESOURCES, Stdin, Style, Subject, Test, Tool, Usage,
 };
 use thiserror::Error;
 
@@ -331,6 +331,13 @@ impl Reader<'_> {
             inherit: entry.inherit,
             service: self.service(entry)?,
             free_text: entry.free_text,
+            language: match &entry.language {
+                Some(language) => {
+                    let known = Language::ALL.map(|known| (known.name(), known));
+                    Some(self.one_of(language, "language", &known)?)
+                }
+                None => None,
+            },
             own_work: entry
                 .own_work
                 .iter()
