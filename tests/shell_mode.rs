@@ -826,3 +826,28 @@ fn a_refusal_names_the_command_that_it_is_about() {
     let long = said(&format!("true; mv {}", "x".repeat(1000)));
     assert!(long.contains(" …`") && long.len() < 600, "{long}");
 }
+
+#[test]
+fn a_command_on_standard_input_is_complete_when_it_has_ended() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.substrate();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let text = b"sleep 0.3\nread word\ndata\necho \"$word\"\n";
+    child.stdin.take().unwrap().write_all(text).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"data\n");
+    let events = sandbox.trace();
+    let at = |kind: &str, cmd: &str| {
+        let found = |event: &serde_json::Value| event["event_type"] == kind && event["cmd"] == cmd;
+        let at = events.iter().position(found);
+        at.unwrap_or_else(|| panic!("{kind} {cmd}: {events:?}"))
+    };
+    let slept = at("command_complete", "sleep 0.3");
+    assert!(slept < at("command_start", "read word"));
+    assert!(
+        events[slept]["duration_ms"].as_f64().unwrap() >= 300.0,
+        "{}",
+        events[slept]
+    );
+}

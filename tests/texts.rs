@@ -178,3 +178,101 @@ fn results_of_isolated_commands() {
         ]
     ));
 }
+
+/// What every run has others of: when, how long, how much, and the rows of a table that are filled up with spaces.
+fn without_times(text: &str) -> String {
+    let mut shown = String::new();
+    for line in text.lines() {
+        let words: Vec<String> = line
+            .split_whitespace()
+            .map(|word| match is_a_measure(word) {
+                true => "N".to_owned(),
+                false => word.to_owned(),
+            })
+            .collect();
+        shown.push_str(&words.join(" "));
+        shown.push('\n');
+    }
+    shown
+}
+
+fn is_a_measure(word: &str) -> bool {
+    let word = word.trim_start_matches('(');
+    let digits = word.bytes().filter(u8::is_ascii_digit).count();
+    let date = digits == 8 && word.matches('-').count() == 2;
+    let time = word.matches([':', '.']).count() >= 1 && digits >= 2;
+    let unit = ["s", "ms", "m", "h", "ago", "MiB", "KiB"];
+    let measure = unit.iter().any(|unit| {
+        let number = word.strip_suffix(unit);
+        number
+            .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+    });
+    digits > 0 && (date || time || measure)
+}
+
+#[test]
+fn setting_up_and_taking_away() {
+    let sandbox = Sandbox::new();
+    insta::assert_snapshot!(shown(
+        &sandbox,
+        &[
+            &["init", "--preset", "dev", "--mode", "observe"],
+            &["init", "--preset", "nowhere", "--yes"],
+            &["policy", "list"],
+            &["policy", "use", "nowhere"],
+            &["profile", "show"],
+            &["profile", "trust"],
+            &["approvals", "list"],
+            &["approvals", "revoke", "none"],
+            &["shim", "list"],
+            &["uninstall", "--dry-run"],
+        ]
+    ));
+}
+
+#[test]
+fn replays() {
+    let Some(sandbox) = crate::worlds::sandbox("replays") else {
+        return;
+    };
+    let input = sandbox.project().join("input");
+    fs::write(&input, "b\na\n").unwrap();
+    let mut text = shown(&sandbox, &[&["-c", "sort input > sorted; cat sorted"]]);
+    fs::write(sandbox.project().join("sorted"), "else\n").unwrap();
+    text.push_str(&shown(
+        &sandbox,
+        &[
+            &["replay", "--last"],
+            &["-c", "exit 3"],
+            &["replay", "--last"],
+            &["replay", "nothing"],
+        ],
+    ));
+    sandbox.policy(
+        "test",
+        "id: test\nname: Test\nmode: enforce\ncommands: { denied: [\"sort *\"], default: allow }\n",
+    );
+    text.push_str(&shown(
+        &sandbox,
+        &[&["-c", "sort input"], &["replay", "--last"]],
+    ));
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn the_trace_as_it_is_read() {
+    let sandbox = Sandbox::with_policy(STRICT);
+    for line in ["true", "cd . && sudo id", "exit 4", "printf 'a\\033b'"] {
+        sandbox.run(["-c", line]);
+    }
+    let text = shown(
+        &sandbox,
+        &[
+            &["trace", "list"],
+            &["trace", "violations"],
+            &["trace", "grep", "nothing-of-the-kind"],
+            &["trace", "nothing"],
+        ],
+    );
+    insta::assert_snapshot!(without_times(&text));
+}
