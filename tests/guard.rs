@@ -457,9 +457,10 @@ fn every_start_or_none_is_recorded_as_the_policy_says() {
         (
             rig.sandbox.events("command_start"),
             rig.sandbox.events("policy_violation").len(),
+            rig.sandbox.events("command_complete").len(),
         )
     };
-    let (all, refused) = starts("all");
+    let (all, refused, ended) = starts("all");
     assert_eq!(refused, 1);
     // The line, sh, true, env, and true again in env's place.
     assert_eq!(all.len(), 5, "{all:?}");
@@ -468,10 +469,31 @@ fn every_start_or_none_is_recorded_as_the_policy_says() {
     assert_eq!(parent(2), &all[1]["span_id"]);
     assert_eq!(parent(3), &all[1]["span_id"]);
     assert_eq!(parent(4), &all[3]["span_id"]);
-    let (some, refused) = starts("denied");
-    assert_eq!((some.len(), refused), (1, 1));
-    let (some, refused) = starts("off");
-    assert_eq!((some.len(), refused), (1, 0));
+    assert_eq!(ended, 5);
+    let (some, refused, ended) = starts("denied");
+    assert_eq!((some.len(), refused, ended), (1, 1, 1));
+    let (some, refused, ended) = starts("off");
+    assert_eq!((some.len(), refused, ended), (1, 0, 1));
+}
+
+#[test]
+fn refusals_of_starts_are_data_too() {
+    let rig = Rig::new(RULES, None);
+    let output = rig
+        .command("$T -rf victim; true")
+        .env("SUBSTRATE_JSON_ERRORS", "2")
+        .output()
+        .unwrap();
+    assert!(rig.survives());
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().find(|line| line.starts_with('{')).unwrap();
+    let told: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!(told["verdict"], "deny", "{told}");
+    assert!(
+        told["rule"].is_string() && told["file"].is_string() && told["line"].is_number(),
+        "{told}"
+    );
+    assert!(!text.contains("denied by policy"), "{text}");
 }
 
 #[test]

@@ -671,3 +671,26 @@ fn what_cannot_work_names_the_switch() {
         assert!(degraded.contains("ptrace"), "{degraded}");
     }
 }
+
+#[test]
+fn git_says_why_its_configuration_stays() {
+    if !have("git", &["git"]) {
+        return;
+    }
+    let sandbox = Sandbox::with_policy(&policy(""));
+    git(&sandbox.project(), &["init", "-q"]);
+    for text_of_line in ["git config user.name x", "git remote add o /nowhere"] {
+        let said = text(&line(&sandbox, text_of_line));
+        assert!(said.contains("`fs.protect` of policy 'test'"), "{said}");
+    }
+    let program = text(&line(&sandbox, "git config core.pager evil"));
+    assert!(
+        program.contains("is protected against changes"),
+        "{program}"
+    );
+    // The way that is named works.
+    works(
+        &sandbox,
+        "git -c user.name=x -c user.email=x@example.org commit -q --allow-empty -m one",
+    );
+}

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use substrate_broker::env::{SUBSTRATE_JSON_ERRORS, json_errors};
 use substrate_broker::facts::{Seen, find_program};
 use substrate_broker::{
     Answer, Around, Broker, Evaluation, Input, Meaning, Origin, Request, Start,
@@ -17,14 +18,16 @@ use substrate_broker::{
 use substrate_policy::settings::ExecRecord;
 use substrate_starts::look::is_of_the_system;
 use substrate_starts::{ExecJudge, ExecVerdict, Loaded, Program, ProgramStart, View};
+use substrate_sys::environment;
 use substrate_sys::real_path::real_path;
 use substrate_text::command_line;
 use substrate_trace::{
     Component, Event, Mode, Outcome, Redactor, Retention, RuleRef, SpanId, SpanInfo, Verdict,
-    Writer, denial,
+    Writer, denial, denial_json,
 };
 
 use crate::copies::Copies;
+use crate::ends::Ends;
 use crate::front::{Front, Kind};
 use crate::grant;
 use crate::line::{Agreed, Environment, Line, Lines, Running, parent};
@@ -32,6 +35,8 @@ use crate::questions::{self, Desk, Question, Questions};
 use crate::session::Session;
 use crate::variables::{self, variables};
 
+/// Where sentences go.
+const STANDARD_ERROR: i32 = 2;
 /// Most processes whose spans are remembered.
 const REMEMBERED: usize = 1 << 16;
 /// How far up the chain of parents spans are looked for.
@@ -44,7 +49,11 @@ pub struct StartJudge {
     broker: Broker,
     front: Arc<dyn Front>,
     search_path: OsString,
-    writer: Result<Writer, String>,
+    writer: Result<Arc<Writer>, String>,
+    /// Where starts that are let through are recorded, so are their ends.
+    ends: OnceLock<Ends>,
+    /// The descriptor of this process that refusals go to as JSON.
+    json: Option<i32>,
     isolated: bool,
     lines: Mutex<Lines>,
     /// The environment of the session before anything changed it.
@@ -74,7 +83,9 @@ impl StartJudge {
             search_path: std::env::join_paths(visible).unwrap_or_else(|_| search_path.to_owned()),
             broker,
             front,
-            writer,
+            writer: writer.map(Arc::new),
+            ends: OnceLock::new(),
+            json: None,
             isolated,
             lines: Mutex::default(),
             first: Mutex::default(),
@@ -90,7 +101,7 @@ impl StartJudge {
         let broker = &session.broker;
         let redactor = Redactor::new(&broker.last_policy().settings().redact);
         let writer = Writer::open_with(&broker.home().path, Retention::default(), redactor);
-        let judge = Self::new(
+        let mut judge = Self::new(
             broker.clone(),
             Arc::clone(&session.front),
             &session.search_path(),
@@ -98,6 +109,7 @@ impl StartJudge {
             isolated,
         );
         judge.begins_in(variables(&session.env));
+        judge.json = json_errors(environment::get(&session.env, SUBSTRATE_JSON_ERRORS));
         judge
     }
 
@@ -407,10 +419,45 @@ impl StartJudge {
             (None, why) => why.to_owned(),
             (Some(own), why) => format!("{own}; {why}"),
         };
-        ExecVerdict::Deny(
+        ExecVerdict::Deny(self.told(start, evaluation, rule, &reason))
+    }
+
+    /// What a refusal says on the standard error of whoever started it: a sentence, or JSON where that was asked
+    /// for there.
+    fn told(
+        &self,
+        start: &ProgramStart<'_>,
+        evaluation: &Evaluation,
+        rule: Option<&RuleRef>,
+        reason: &str,
+    ) -> String {
+        let policy = &evaluation.policy.id;
+        let said = start.variables.read().ok().and_then(|all| {
+            let set = all.iter().find(|(name, _)| name == SUBSTRATE_JSON_ERRORS);
+            json_errors(set.map(|(_, value)| value.as_bytes()))
+        });
+        let sentence = || {
             self.front
-                .line(Kind::Refused, &denial(&evaluation.policy.id, rule, &reason)),
-        )
+                .line(Kind::Refused, &denial(policy, rule, reason))
+        };
+        let wanted = self
+            .json
+            .or(said.filter(|number| *number == STANDARD_ERROR));
+        let Some(number) = wanted else {
+            return sentence();
+        };
+        let verdict = evaluation.judgement.verdict;
+        let line = command_line(&renamed(start.named.as_os_str(), &start.argv));
+        let hint = format!(
+            "`substrate policy explain -- {}` says what it is about",
+            line.to_string_lossy()
+        );
+        let json = denial_json(verdict, policy, rule, reason, &hint);
+        if number == STANDARD_ERROR {
+            return String::from_utf8_lossy(json.trim_ascii_end()).into_owned();
+        }
+        let _ = substrate_sys::streams::write_to(number, &json);
+        sentence()
     }
 
     /// Whether it can refuse something in a world of this mode, or has something to record.
@@ -455,7 +502,13 @@ impl StartJudge {
                     &format!("not started, because it cannot be recorded: {error}"),
                 ))
             }
-            _ => ExecVerdict::Allow,
+            _ => {
+                if let Ok(writer) = &self.writer {
+                    let ends = self.ends.get_or_init(|| Ends::watch(Arc::clone(writer)));
+                    ends.began(span, start.thread);
+                }
+                ExecVerdict::Allow
+            }
         }
     }
 

@@ -4,6 +4,7 @@ pub mod approval;
 pub mod contained;
 mod copies;
 mod elsewhere;
+mod ends;
 pub mod exit_status;
 pub mod front;
 pub mod grant;

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use substrate_command::Line;
-use substrate_policy::terms::WorldSpec;
+use substrate_policy::terms::{PathPattern, WorldSpec};
 
 /// What a program needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,6 +53,17 @@ pub fn hints(line: &Line, spec: &WorldSpec) -> Vec<String> {
             continue;
         };
         let name = Path::new(name).file_name().unwrap_or_default();
+        let words: Vec<&[u8]> = invocation
+            .argv
+            .iter()
+            .filter_map(|word| word.value())
+            .collect();
+        if name == "git"
+            && let Some(text) = configures(&words).and_then(|what| kept_config(what, spec))
+            && !said.contains(&text)
+        {
+            said.push(text);
+        }
         let known = NEEDS.iter().find(|(known, _)| name == *known);
         if let Some((name, need)) = known
             && let Some(text) = hint(name, *need, spec)
@@ -62,6 +73,49 @@ pub fn hints(line: &Line, spec: &WorldSpec) -> Vec<String> {
         }
     }
     said
+}
+
+/// What of git writes the configuration of a repository.
+fn configures(words: &[&[u8]]) -> Option<&'static str> {
+    let has = |any: &[&[u8]]| words.iter().any(|word| any.contains(word));
+    let elsewhere: [&[u8]; 9] = [
+        b"--global",
+        b"--system",
+        b"-f",
+        b"--file",
+        b"-l",
+        b"--list",
+        b"--get",
+        b"--get-all",
+        b"--get-regexp",
+    ];
+    if has(&[b"config"]) && !has(&elsewhere) {
+        return Some("git config");
+    }
+    let writes: [&[u8]; 6] = [
+        b"add",
+        b"remove",
+        b"rm",
+        b"rename",
+        b"set-url",
+        b"set-branches",
+    ];
+    if has(&[b"remote"]) && has(&writes) {
+        return Some("git remote");
+    }
+    has(&[b"--set-upstream", b"--set-upstream-to", b"-u"]).then_some("setting an upstream")
+}
+
+/// A file that is protected is a mount, and git says no more than that it is busy.
+fn kept_config(what: &str, spec: &WorldSpec) -> Option<String> {
+    let kept = |pattern: &PathPattern| pattern.glob.ends_with(b"/.git/config");
+    spec.protect.iter().any(kept).then(|| {
+        format!(
+            "{what} writes .git/config, which `fs.protect` of policy '{}' keeps as it is in a world, since keys in it name programs to \
+             run; set it outside the session, or for one command with `git -c KEY=VALUE …` or GIT_CONFIG_COUNT",
+            spec.policy_id
+        )
+    })
 }
 
 fn hint(name: &str, need: Need, spec: &WorldSpec) -> Option<String> {
@@ -92,6 +146,30 @@ fn hint(name: &str, need: Need, spec: &WorldSpec) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_writes_the_configuration_of_a_repository() {
+        let configures = |text: &str| {
+            let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
+            configures(&words)
+        };
+        for line in [
+            "git config user.name x",
+            "git -C sub config --unset a.b",
+            "git remote add o /nowhere",
+            "git push -u o main",
+        ] {
+            assert!(configures(line).is_some(), "{line}");
+        }
+        for line in [
+            "git config --global user.name x",
+            "git config --get user.name",
+            "git remote -v",
+            "git add .",
+        ] {
+            assert!(configures(line).is_none(), "{line}");
+        }
+    }
 
     #[test]
     fn a_switch_that_is_on_needs_no_words() {
