@@ -47,6 +47,7 @@ mod shim_same;
 mod shim_support;
 mod shim_tools;
 mod shim_trace;
+mod start_up;
 mod surface;
 mod tasks;
 mod terminal;

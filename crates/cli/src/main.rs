@@ -19,6 +19,7 @@ mod service;
 mod service_args;
 mod shell_args;
 mod shell_mode;
+mod start_up;
 mod trace_args;
 mod working_directory;
 mod worlds;

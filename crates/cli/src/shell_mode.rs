@@ -33,6 +33,7 @@ use crate::failure::Failure;
 use crate::out;
 use crate::replay_args::ReplayArgs;
 use crate::shell_args::{self, About, Listing, ShellArgs};
+use crate::start_up;
 use crate::worlds::{begin, begin_once};
 
 /// Runs in shell mode.
@@ -111,6 +112,17 @@ fn start(
         false => begin(broker, env, notices),
     };
     session.record = parsed.record;
+    let wanted = start_up::Wanted {
+        login: parsed.login,
+        rc_file: None,
+    };
+    if !prompts
+        && (parsed.login || parsed.interactive)
+        && !start_up::may_be_read(&session, &wanted, &cwd)
+    {
+        let without = ["--noprofile", "--norc"].map(OsString::from);
+        parsed.options.extend(without);
+    }
     // After the others, because bash wants its long options first.
     if parsed.login {
         parsed.options.push(OsString::from("-l"));
@@ -224,12 +236,17 @@ fn prompt(session: &Session, parsed: &ShellArgs, cwd: &Path, enclosed: Option<Tr
         .iter()
         .position(|option| option == "--rcfile");
     let rc_file = rc_file.and_then(|at| parsed.options.get(at + 1));
+    let wanted = start_up::Wanted {
+        login: parsed.login,
+        rc_file: rc_file.map(OsString::as_os_str),
+    };
+    // What nobody holds starts nothing by itself either, nor does what the policy refuses.
+    let without = unheld || !start_up::may_be_read(session, &wanted, cwd);
     let options = ReplOptions {
         startup: Startup {
             login: parsed.login,
-            // What nobody holds starts nothing by itself either.
-            no_rc: given("--norc") || unheld,
-            no_profile: given("--noprofile") || unheld,
+            no_rc: given("--norc") || without,
+            no_profile: given("--noprofile") || without,
             rc_file: rc_file.map(Into::into),
             history_elsewhere: quarters.world().is_some(),
         },

@@ -1,0 +1,58 @@
+//! Start-up files under a policy that enforces without worlds: nothing in them runs unjudged.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use crate::common::Sandbox;
+use crate::person::Person;
+
+const POLICY: &str =
+    "mode: enforce\nworld: { enabled: \"off\" }\ncommands: { denied: [\"uname *\"] }\n";
+
+#[test]
+fn a_start_up_file_that_does_what_is_refused_is_not_read() {
+    let sandbox = Sandbox::with_policy(POLICY);
+    let file = sandbox.project().join("rc");
+    std::fs::write(&file, "PS1='mine> '\nuname -a > said\n").unwrap();
+    let prompt = || {
+        let mut command = sandbox.substrate();
+        command.args(["-i", "--rcfile", "rc"]).env("TERM", "xterm");
+        Person::start(command)
+    };
+    let mut person = prompt();
+    person.sees("is a start-up file");
+    person.types("echo on-$((1+1))\r");
+    person.sees("on-2");
+    person.types("exit\r");
+    person.end();
+    assert!(!sandbox.project().join("said").exists());
+    assert_eq!(
+        sandbox.events("policy_violation")[0]["rule"]["pattern"],
+        "uname *"
+    );
+    // One that does nothing of the kind is read, although part of it is only known when it runs.
+    std::fs::write(&file, "PS1='mine> '\neval \"$(echo true)\"\n").unwrap();
+    let mut person = prompt();
+    person.sees("mine> ");
+    person.types("exit\r");
+    person.end();
+    // Login files of a line.
+    let home = sandbox.project().join("home");
+    std::fs::create_dir(&home).unwrap();
+    std::fs::write(home.join(".profile"), "uname -a; echo profile-read\n").unwrap();
+    let output = sandbox
+        .substrate()
+        .env("HOME", &home)
+        .args(["-l", "-c", "echo line"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        said.contains("line") && !said.contains("profile-read"),
+        "{output:?}"
+    );
+}
