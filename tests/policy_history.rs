@@ -175,6 +175,37 @@ fn learn_takes_refused_names_from_the_network_record() {
 }
 
 #[test]
+fn learn_vouches_for_programs_that_were_contained() {
+    let sandbox = Sandbox::with_policy(
+        "mode: observe\nworld: { enabled: \"off\" }\nfs: { write: [\"/**\"], protect: [] }\n",
+    );
+    let tool = sandbox.home().parent().unwrap().join("frobnicate");
+    std::fs::write(&tool, "#!/bin/sh\n").unwrap();
+    let line = format!("sh {} x", tool.display());
+    sandbox.run(["-c", &line]);
+    let line = format!("{} x", tool.display());
+    sandbox.run(["-c", &line]);
+    sandbox.policy(
+        "contains",
+        "id: contains\nname: Contains\nextends: test\nmode: enforce\neffects: { isolated: [\"exec:unknown\"] }\n",
+    );
+    let learn = ["policy", "learn", "--policy", "contains"];
+    let found = json(&sandbox.run([&learn[..], &["--json"]].concat()), 0);
+    assert_eq!(found["refused"], 0, "{found}");
+    assert_eq!(found["contained"], 1, "{found}");
+    assert_eq!(found["additions"][0]["list"], "commands.direct", "{found}");
+    text(&sandbox.run([&learn[..], &["--save", "--yes"]].concat()), 0);
+    for (policy, isolate) in [("contains", true), ("learned", false)] {
+        let explain = ["policy", "explain", "--policy", policy, "--json", &line];
+        assert_eq!(
+            json(&sandbox.run(explain), 0)["isolate"],
+            isolate,
+            "{policy}"
+        );
+    }
+}
+
+#[test]
 fn a_guarded_program_cannot_save_what_it_learned() {
     let sandbox = Sandbox::with_policy(
         "mode: enforce\nworld: { enabled: \"off\" }\nfs: { write: [\"/**\"], protect: [] }\ncommands: { allowed: [\"substrate *\"] }\n",

@@ -86,7 +86,7 @@ fn rows_are_counted_by_what_was_expected() {
 #[test]
 fn isolation_in_the_world_of_the_session_is_no_fresh_world() {
     let sandbox = Sandbox::new();
-    let rows = "{\"command\":\"python3 -c 'print(1)'\",\"expect\":\"pass\"}\n";
+    let rows = "{\"command\":\"python3 -c 'import numpy'\",\"expect\":\"pass\"}\n";
     let (report, _) = report(&sandbox, "agent", rows, &[]);
     assert_eq!(report["pass"]["isolated"], 1.0);
     assert_eq!(report["pass"]["fresh"], 0.0);
@@ -235,6 +235,81 @@ fn disguises(command: &str) -> Vec<String> {
         all.push(format!("{outer} {inner} {command}"));
         all.push(format!("bash -c '{outer} env {inner} {command}'"));
     }
+    all
+}
+
+/// A day of ordinary work: our own scripts, the recipes of other projects, and the everyday tasks, which `tasks.rs` also
+/// runs. Nothing is refused, and hardly anything asked about.
+#[test]
+fn a_day_of_ordinary_work_is_hardly_asked_about() {
+    let sandbox = Sandbox::new();
+    let mut lines: Vec<String> = include_str!("recipes.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect();
+    let mut wanted = true;
+    for line in include_str!("tasks.txt").lines() {
+        if let Some(note) = line.strip_prefix("? ") {
+            wanted = !note.split(": ").next().unwrap().contains("agent");
+        } else if let Some((_, task)) = line.split_once(" | ").filter(|_| !line.starts_with('#')) {
+            lines.extend(wanted.then(|| task.to_owned()));
+            wanted = true;
+        }
+    }
+    let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts");
+    for entry in std::fs::read_dir(scripts).unwrap().flatten() {
+        let Ok(text) = std::fs::read_to_string(entry.path()) else {
+            continue;
+        };
+        lines.push(format!("scripts/{}", entry.file_name().display()));
+        if text.starts_with("#!/bin/sh")
+            || text.starts_with("#!/usr/bin/env bash")
+            || text.starts_with("#!/bin/bash")
+        {
+            lines.extend(statements(&text));
+        }
+    }
+    assert!(lines.len() > 400, "{}", lines.len());
+    let answers = verdicts(&sandbox, "agent", &lines);
+    let with = |wanted: &str| -> Vec<&String> {
+        let pairs = lines.iter().zip(&answers);
+        pairs
+            .filter(|(_, answer)| *answer == wanted)
+            .map(|(line, _)| line)
+            .collect()
+    };
+    assert_eq!(with("deny"), Vec::<&String>::new());
+    let asked = with("ask");
+    assert!(
+        asked.len() * 100 <= lines.len(),
+        "{} of {}: {asked:#?}",
+        asked.len(),
+        lines.len()
+    );
+}
+
+/// The statements of a script, each as long as bash needs it to be.
+fn statements(text: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut statement = String::new();
+    for line in text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
+    {
+        statement.push_str(line);
+        statement.push('\n');
+        let read = std::process::Command::new("bash")
+            .args(["-n", "-c", &statement])
+            .output()
+            .unwrap();
+        // A here-document without its end is only warned about.
+        if read.status.success() && read.stderr.is_empty() && !line.ends_with('\\') {
+            all.push(std::mem::take(&mut statement));
+        }
+    }
+    assert_eq!(statement, "", "a script ends in the middle of a statement");
+    all.retain(|statement| !statement.trim().is_empty());
     all
 }
 

@@ -147,6 +147,27 @@ fn unknown_programs_are_contained() {
         assert_eq!(found("own", line), expected, "{line}");
     }
     assert_eq!(found("agent", "frobnicate"), isolated);
+    // Somebody vouches for the program, not for what its words say, nor for what only the run tells.
+    place.policy(
+        "vouched",
+        "extends: agent\ncommands: { direct: [\"frobnicate *\", \"unlisted one\"] }\n",
+    );
+    for (line, expected) in [
+        ("frobnicate", allowed),
+        ("frobnicate list --all", allowed),
+        ("bash -c 'frobnicate x'", allowed),
+        ("frobnicate \"$x\"", isolated),
+        ("frobnicate purge all", (Verdict::Ask, false)),
+        ("frobnicate x > ~/.bashrc", (Verdict::Deny, false)),
+        ("unlisted one", allowed),
+        ("unlisted two", isolated),
+    ] {
+        assert_eq!(found("vouched", line), expected, "{line}");
+    }
+    // Whoever may write a file in the project vouches for nothing by it.
+    place.profile("", "vouched");
+    assert_eq!(found("own", "frobnicate"), isolated);
+    std::fs::remove_file(project.join(".substrate-profile")).unwrap();
     // Anybody may have put something into /tmp, whoever's project that is.
     assert_eq!(found("agent", "/tmp/frobnicate"), isolated);
     assert_eq!(found("agent", "frobnicate delete x").0, Verdict::Ask);
@@ -383,5 +404,34 @@ fn plain_code_is_judged_by_what_it_does() {
         ),
     ] {
         assert_eq!(judged(line).0, verdict, "{line}");
+    }
+}
+
+#[test]
+fn names_that_a_tree_gives_are_the_tree() {
+    let place = Place::new();
+    let broker = place.broker("agent");
+    let project = place.project();
+    let verdict = |line: &str| judge(&broker, line, &project).judgement.verdict;
+    for line in [
+        "rm $(find .)",
+        "find . -type f | while read -r f; do rm \"$f\"; done",
+        "while read -r f; do rm \"$f\"; done < <(find .)",
+        "mapfile -t all < <(find . -type f); rm \"${all[@]}\"",
+        "for f in $(find .); do rm \"$f\"; done",
+        "find . > list; rm $(find .)",
+        "read -r f < <(find .); rm \"$f\"",
+    ] {
+        assert_eq!(verdict(line), Verdict::Ask, "{line}");
+    }
+    for line in [
+        "rm $(find . -name '*.bak')",
+        "find . -name '*.o' | while read -r f; do rm \"$f\"; done",
+        "rm -f $(cat list)",
+        "while read -r f; do rm \"$f\"; done < list",
+        "f=$(mktemp); rm \"$f\"",
+        "find . | while read -r f; do echo \"$f\"; done",
+    ] {
+        assert_eq!(verdict(line), Verdict::Allow, "{line}");
     }
 }

@@ -159,6 +159,8 @@ pub(crate) struct Origin {
     pub from: Option<(Source, Word)>,
     /// The text itself, for a process substitution that only prints.
     pub text: Option<Vec<Piece>>,
+    /// Names, and only some of those that there are.
+    pub some: bool,
     /// The invocations that print it, by number.
     pub producers: Producers,
     /// The invocations that read what is written to it, for `>(…)`.

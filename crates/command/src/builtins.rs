@@ -1,6 +1,6 @@
 //! Builtins of the shell that carry code, set variables or change the directory.
 
-use crate::analyse::{Analyser, Surroundings};
+use crate::analyse::{Analyser, Origin, Surroundings};
 use crate::effect::{Action, Effect, Object, Source};
 use crate::effects::{Runs, joined, split_assignment};
 use crate::findings::{Findings, Nested};
@@ -272,7 +272,8 @@ impl Analyser<'_> {
                     .filter(|word| !is_option(word))
                     .and_then(Word::value)
                     .unwrap_or(b"MAPFILE");
-                scope.set(name, Value::Unknown);
+                let value = self.carried(name, place);
+                scope.set(name, value);
             }
             b"read" => self.read(words, scope, place),
             b"getopts" => {
@@ -529,14 +530,32 @@ impl Analyser<'_> {
                 scope.set(name, Value::Text(pieces));
             }
             _ => {
-                for name in &names {
-                    scope.set(name, Value::Unknown);
-                }
                 if names.is_empty() {
-                    scope.set(b"REPLY", Value::Unknown);
+                    names.push(b"REPLY".to_vec());
+                }
+                for name in &names {
+                    let value = self.carried(name, place);
+                    scope.set(name, value);
                 }
             }
         }
+    }
+
+    /// The value of a variable that is read: nobody knows it, but where it comes from.
+    fn carried(&mut self, name: &[u8], place: &Surroundings) -> Value {
+        let input = &place.input;
+        if !input.fed {
+            return Value::Unknown;
+        }
+        let shown = [b"$", name].concat();
+        let origin = Origin {
+            from: input.from.clone(),
+            some: input.some,
+            producers: input.producers.clone(),
+            ..Origin::default()
+        };
+        self.origins.insert(shown.clone(), origin);
+        Value::Text(vec![Piece::Unknown(shown)])
     }
 }
 

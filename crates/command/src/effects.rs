@@ -176,6 +176,8 @@ impl Analyser<'_> {
                 effect.recursive |= matches!(effect.object, Object::Path(_));
             }
         }
+        #[cfg(feature = "parse")]
+        self.found_names(&mut findings.effects[first_effect..]);
         for root in call.finds.iter().flat_map(|finds| &finds.roots) {
             let deleted = findings.effects[first_effect..]
                 .iter_mut()
@@ -208,6 +210,34 @@ impl Analyser<'_> {
             findings.output = product
                 .map(|product| product.what)
                 .map(|product| self.product(product, args, &call, place));
+        }
+    }
+
+    /// Deleting every name that a look through a tree finds deletes the tree.
+    #[cfg(feature = "parse")]
+    fn found_names(&self, effects: &mut [Effect]) {
+        let looks = |producer: &usize| {
+            let invocation = self.line.invocations.get(*producer);
+            invocation.is_some_and(|invocation| {
+                invocation.effects.iter().any(|effect| {
+                    effect.recursive && matches!(effect.action, Action::List | Action::Read)
+                })
+            })
+        };
+        let all_of_tree = |piece: &Piece| match piece {
+            Piece::Unknown(source) => self
+                .origins
+                .get(source)
+                .is_some_and(|origin| !origin.some && origin.producers.iter().any(looks)),
+            _ => false,
+        };
+        for effect in effects {
+            if effect.action == Action::Delete
+                && let Object::Path(path) = &effect.object
+                && path.pieces.iter().any(all_of_tree)
+            {
+                effect.recursive = true;
+            }
         }
     }
 
@@ -461,7 +491,7 @@ impl Analyser<'_> {
                 fed: true,
                 text: origin.text.clone(),
                 from: origin.from.clone(),
-                some: false,
+                some: origin.some,
                 producers: origin.producers.clone(),
             };
             self.run_flow(
@@ -545,7 +575,7 @@ impl Analyser<'_> {
                 fed: true,
                 text: origin.text.clone(),
                 from: origin.from.clone(),
-                some: false,
+                some: origin.some,
                 producers: origin.producers.clone(),
             };
         }

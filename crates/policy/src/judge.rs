@@ -26,6 +26,7 @@ pub fn judge(policy: &Policy, line: &Line, facts: &dyn Facts) -> Judgement {
     };
     let settings = policy.settings();
     let mut reasons = Vec::new();
+    let mut direct = Vec::new();
 
     if line.operators && !settings.commands.allow_shell_operators {
         reasons.push(setting(
@@ -66,6 +67,9 @@ pub fn judge(policy: &Policy, line: &Line, facts: &dyn Facts) -> Judgement {
             facts,
             &mut reasons,
         );
+        if is_direct(invocation, line, &command, &candidates, facts) {
+            direct.push(index);
+        }
     }
     match rules.pipelines() {
         Some(pipelines) => pipeline_reasons(line, &pipelines, facts, &mut reasons),
@@ -84,9 +88,31 @@ pub fn judge(policy: &Policy, line: &Line, facts: &dyn Facts) -> Judgement {
                 reasons.push(approval(policy, Some(0), why));
             }
         }
-        judge_effects::reasons(&rules, &settings.id, line, facts, &mut reasons);
+        judge_effects::reasons(&rules, &settings.id, line, &direct, facts, &mut reasons);
     }
     Judgement::of(reasons)
+}
+
+/// Whether somebody vouches for the program, which nobody has described.
+fn is_direct(
+    invocation: &Invocation,
+    line: &Line,
+    command: &Command<'_>,
+    candidates: &[Rule],
+    facts: &dyn Facts,
+) -> bool {
+    let mut rules = candidates
+        .iter()
+        .filter(|rule| rule.list == List::Direct.number())
+        .peekable();
+    if rules.peek().is_none() {
+        return false;
+    }
+    let view = command.view(invocation, line, facts, Meant::ANYTHING);
+    rules.any(|rule| {
+        let mut stages = rule.stages.iter();
+        stages.all(|stage| stage.fits(&view, Fit::Strict, facts))
+    })
 }
 
 /// What the command lists say about one command.
@@ -109,7 +135,7 @@ fn command_reasons(
     let first = |list: List| {
         let fit = match list {
             List::Denied | List::Ask | List::Isolated => Fit::Generous,
-            List::Allowed | List::AutoApprove => Fit::Strict,
+            List::Allowed | List::AutoApprove | List::Direct => Fit::Strict,
         };
         candidates
             .iter()
@@ -323,7 +349,7 @@ impl Meant {
     };
 
     fn by(rules: &[Rule]) -> Meant {
-        let permits = [List::Allowed, List::AutoApprove].map(List::number);
+        let permits = [List::Allowed, List::AutoApprove, List::Direct].map(List::number);
         Meant {
             paths: rules.iter().any(speaks_of_paths),
             strictly: rules.iter().any(|rule| permits.contains(&rule.list)),

@@ -12,11 +12,13 @@ use crate::hosts::Host;
 use crate::judgement::Reason;
 use crate::settings::{EffectPattern, EffectRules, HostEntry, ObjectPattern, PathEntry};
 
-/// Adds what effects give reason for; `policy` is the id of the policy that the rules are from.
+/// Adds what effects give reason for; `policy` is the id of the policy that the rules are from, `direct` are the
+/// commands whose programs somebody vouches for.
 pub(crate) fn reasons(
     settings: &EffectRules,
     policy: &str,
     line: &Line,
+    direct: &[usize],
     facts: &dyn Facts,
     reasons: &mut Vec<Reason>,
 ) {
@@ -30,7 +32,9 @@ pub(crate) fn reasons(
     for (index, invocation) in line.invocations.iter().enumerate() {
         let cwd = directory(&invocation.cwd, facts);
         for effect in &invocation.effects {
-            if effect.is_unknown_program() && is_of_the_project(invocation, cwd.as_deref(), facts) {
+            if effect.is_unknown_program()
+                && (direct.contains(&index) || is_of_the_project(invocation, cwd.as_deref(), facts))
+            {
                 continue;
             }
             let effect = Seen {

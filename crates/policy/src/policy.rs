@@ -28,16 +28,19 @@ pub enum List {
     Allowed,
     /// `approval.auto_approve`
     AutoApprove,
+    /// `commands.direct`
+    Direct,
 }
 
 impl List {
     /// All lists.
-    pub const ALL: [List; 5] = [
+    pub const ALL: [List; 6] = [
         List::Denied,
         List::Ask,
         List::Isolated,
         List::Allowed,
         List::AutoApprove,
+        List::Direct,
     ];
 
     /// Its name in rule references.
@@ -48,6 +51,7 @@ impl List {
             List::Isolated => "commands.isolated",
             List::Allowed => "commands.allowed",
             List::AutoApprove => "approval.auto_approve",
+            List::Direct => "commands.direct",
         }
     }
 

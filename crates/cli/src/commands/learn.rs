@@ -49,6 +49,17 @@ struct Stays {
     rule: String,
 }
 
+/// What the past comes to under a policy.
+#[derive(Default)]
+struct Found {
+    proposal: Proposal,
+    stays: Vec<Stays>,
+    /// Commands that are refused.
+    refused: usize,
+    /// Commands that are contained because nobody has described their programs.
+    contained: usize,
+}
+
 /// Proposes, and writes the policy when asked to.
 pub fn run(asker: &Asker, mut args: LearnArgs) -> Result<(), Failure> {
     if args.save {
@@ -62,8 +73,9 @@ pub fn run(asker: &Asker, mut args: LearnArgs) -> Result<(), Failure> {
         None => choice::active(&home),
     };
     let broker = asker.broker(Some(base.clone().into()))?;
-    let (mut proposal, stays, refused) = propose(&history.commands, &broker);
-    generalise(&mut proposal, &broker.policy());
+    let mut found = propose(&history.commands, &broker);
+    generalise(&mut found.proposal, &broker.policy());
+    let proposal = &found.proposal;
     let (id, path) = (
         args.name.clone(),
         home.policies().join(format!("{}.yaml", args.name)),
@@ -73,18 +85,15 @@ pub fn run(asker: &Asker, mut args: LearnArgs) -> Result<(), Failure> {
             "`{id}` cannot be the name of the new policy: it must be another than `{base}`, of lower-case letters, digits and dashes"
         )));
     }
-    let text = document(&id, &base, &proposal);
+    let text = document(&id, &base, proposal);
     let passing = match proposal.is_empty() {
         true => 0,
         false => passing(asker, &home, &text, &history.commands, &broker)?,
     };
     if args.json {
-        out::print(&format!(
-            "{}\n",
-            as_json(&proposal, &stays, refused, passing)
-        ))?;
+        out::print(&format!("{}\n", as_json(&found, passing)))?;
     } else {
-        out::print(&report(&path, &text, &proposal, &stays, refused, passing)?)?;
+        out::print(&report(&path, &text, &found, passing)?)?;
     }
     if args.save && !proposal.is_empty() {
         policy_change::write(&home, &path, text.as_bytes())?;
@@ -93,7 +102,7 @@ pub fn run(asker: &Asker, mut args: LearnArgs) -> Result<(), Failure> {
             path.display()
         ))?;
     }
-    match refused == 0 {
+    match found.refused == 0 {
         true => Ok(()),
         false => Err(Failure::No),
     }
@@ -101,10 +110,9 @@ pub fn run(asker: &Asker, mut args: LearnArgs) -> Result<(), Failure> {
 
 /// What each refused command lacks. A command that a rule refuses by name gains nothing from
 /// additions, so there are none for it.
-fn propose(commands: &[past::Past], broker: &Broker) -> (Proposal, Vec<Stays>, usize) {
-    let mut proposal = Proposal::new();
-    let mut stays = Vec::new();
-    let mut refused = 0;
+fn propose(commands: &[past::Past], broker: &Broker) -> Found {
+    let mut found = Found::default();
+    let (proposal, stays) = (&mut found.proposal, &mut found.stays);
     for past in commands {
         let evaluation = past.judge(broker);
         let command = clean(&past.text());
@@ -121,8 +129,10 @@ fn propose(commands: &[past::Past], broker: &Broker) -> (Proposal, Vec<Stays>, u
         }
         match wanted {
             Ok(wanted) => {
-                refused += usize::from(!wanted.is_empty());
-                for addition in wanted {
+                found.refused += usize::from(!wanted.is_empty());
+                let vouched = vouched(&evaluation);
+                found.contained += usize::from(!vouched.is_empty());
+                for addition in wanted.into_iter().chain(vouched) {
                     proposal
                         .entry(addition)
                         .or_default()
@@ -130,12 +140,32 @@ fn propose(commands: &[past::Past], broker: &Broker) -> (Proposal, Vec<Stays>, u
                 }
             }
             Err(rule) => {
-                refused += 1;
+                found.refused += 1;
                 stays.push(Stays { command, rule });
             }
         }
     }
-    (proposal, stays, refused)
+    found
+}
+
+/// What makes the programs known that are contained for being unknown.
+fn vouched(evaluation: &Evaluation) -> Vec<Addition> {
+    let reasons = evaluation.judgement.reasons.iter();
+    let unknown = reasons.filter(|reason| {
+        reason.verdict == Verdict::Isolate
+            && reason.rule.list == "effects.isolated"
+            && reason.rule.pattern == "exec:unknown"
+    });
+    let program = |reason: &Reason| {
+        let invocation = evaluation.line.invocations.get(reason.invocation?)?;
+        let name = std::str::from_utf8(invocation.argv.first()?.value()?).ok()?;
+        let plain = |c: char| c.is_alphanumeric() || "+,./_-".contains(c);
+        (!name.is_empty() && name.chars().all(plain)).then(|| Addition {
+            list: "commands.direct",
+            entry: format!("{name} *"),
+        })
+    };
+    unknown.filter_map(program).collect()
 }
 
 fn refusals(evaluation: &Evaluation) -> impl Iterator<Item = &Reason> {
@@ -387,29 +417,30 @@ fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         .write_all(bytes)
 }
 
-fn as_json(proposal: &Proposal, stays: &[Stays], refused: usize, passing: usize) -> Value {
-    let additions: Vec<Value> = proposal
+fn as_json(found: &Found, passing: usize) -> Value {
+    let additions: Vec<Value> = found
+        .proposal
         .iter()
         .map(|(addition, commands)| {
             json!({"list": addition.list, "entry": addition.entry, "for": commands})
         })
         .collect();
-    let stays: Vec<Value> = stays
+    let stays: Vec<Value> = found
+        .stays
         .iter()
         .map(|stays| json!({"cmd": stays.command, "rule": stays.rule}))
         .collect();
-    json!({"refused": refused, "pass_with_additions": passing, "additions": additions, "stay_refused": stays})
+    json!({"refused": found.refused, "contained": found.contained, "pass_with_additions": passing, "additions": additions, "stay_refused": stays})
 }
 
-fn report(
-    path: &PathBuf,
-    text: &str,
-    proposal: &Proposal,
-    stays: &[Stays],
-    refused: usize,
-    passing: usize,
-) -> Result<String, Failure> {
-    if refused == 0 {
+fn report(path: &PathBuf, text: &str, found: &Found, passing: usize) -> Result<String, Failure> {
+    let Found {
+        proposal,
+        stays,
+        refused,
+        contained,
+    } = found;
+    if *refused == 0 && *contained == 0 {
         return Ok("nothing that happened would be refused\n".to_owned());
     }
     let mut shown = String::new();
@@ -426,6 +457,11 @@ fn report(
     shown.push_str(&format!(
         "# {refused} commands are refused; {passing} of them would pass with this\n"
     ));
+    if *contained > 0 {
+        shown.push_str(&format!(
+            "# {contained} commands are contained because nobody has described their programs; `commands.direct` vouches for them\n"
+        ));
+    }
     for stays in stays {
         shown.push_str(&format!(
             "# stays refused: {}, by {}\n",

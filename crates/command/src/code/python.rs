@@ -466,6 +466,10 @@ impl Reader<'_> {
                 "keyword_argument" => {
                     let keyword = child.child_by_field_name("name").map(|name| code.of(name));
                     let value = child.child_by_field_name("value");
+                    // Switched off is as if it were not there.
+                    if value.is_some_and(|value| value.kind() == "false") {
+                        continue;
+                    }
                     let value = value.map_or(Value::Data, |node| self.python(node, code));
                     arguments.push(Argument {
                         keyword: keyword.map(str::to_owned),

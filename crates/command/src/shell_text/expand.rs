@@ -235,6 +235,7 @@ impl Analyser<'_> {
                             Origin {
                                 from: flow.from,
                                 producers: flow.producers,
+                                some: flow.some,
                                 ..Origin::default()
                             },
                         );
@@ -264,6 +265,7 @@ impl Analyser<'_> {
                     Origin {
                         from: flow.from,
                         text: flow.text,
+                        some: flow.some,
                         producers: flow.producers,
                         consumers: first..last,
                     },

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::check;
-use super::lexer::Parser;
+use super::lexer::{Parser, is_name_start};
 use super::state::{Function, Meanings};
 use super::survey::{
     Assigned, diverges, is_constant, plain_argv, starts_background, uses_operators,
@@ -423,12 +423,9 @@ impl Analyser<'_> {
             Some(words) => self
                 .expand_all(words, scope, here)
                 .into_iter()
-                .map(|word| {
-                    if word.splits {
-                        Value::Unknown
-                    } else {
-                        Value::Text(word.pieces)
-                    }
+                .map(|word| match word.splits {
+                    true => self.one_of(name, &word),
+                    false => Value::Text(word.pieces),
                 })
                 .collect(),
             None => match &scope.positional {
@@ -460,6 +457,21 @@ impl Analyser<'_> {
         }
         scope.blur(&before);
         flow
+    }
+
+    /// One of the words that an expansion gives: nobody knows it, but where it comes from.
+    fn one_of(&mut self, name: &[u8], word: &Word) -> Value {
+        let mut pieces = word.pieces.iter();
+        let origin = pieces.find_map(|piece| match piece {
+            Piece::Unknown(source) => self.origins.get(source).cloned(),
+            _ => None,
+        });
+        let Some(origin) = origin else {
+            return Value::Unknown;
+        };
+        let shown = [b"$", name].concat();
+        self.origins.insert(shown.clone(), origin);
+        Value::Text(vec![Piece::Unknown(shown)])
     }
 
     /// Follows the body of a loop; once more where it gave names a meaning that its next round will use.
@@ -793,7 +805,8 @@ impl Analyser<'_> {
         scope: &mut Scope,
         here: &Here,
     ) -> Vec<(u8, Redirect)> {
-        list.iter()
+        let redirects: Vec<(u8, Redirect)> = list
+            .iter()
             .map(|redirection| {
                 let target = match &redirection.target {
                     RedirectTarget::Word(word) => self.expand_one(&word.parts, scope, here),
@@ -841,7 +854,39 @@ impl Analyser<'_> {
                 };
                 (descriptor, Redirect { kind, target })
             })
-            .collect()
+            .collect();
+        for (redirection, (_, redirect)) in list.iter().zip(&redirects) {
+            self.name_descriptor(&redirection.descriptor, redirect, scope);
+        }
+        redirects
+    }
+
+    /// `{name}<file`: whoever uses the variable reads that, or feeds whoever reads it.
+    fn name_descriptor(&mut self, name: &[u8], redirect: &Redirect, scope: &mut Scope) {
+        if !name.first().is_some_and(|byte| is_name_start(*byte)) {
+            return;
+        }
+        let origin = match redirect.target.pieces.as_slice() {
+            [Piece::Unknown(source)] => self.origins.get(source).cloned(),
+            _ => None,
+        };
+        let origin = origin.unwrap_or_else(|| {
+            let flow = match redirect.kind {
+                RedirectKind::Text => Flow::text(redirect.target.pieces.clone()),
+                RedirectKind::Read | RedirectKind::ReadWrite => self.file_flow(&redirect.target),
+                _ => Flow::unknown(),
+            };
+            Origin {
+                from: flow.from,
+                text: flow.text,
+                some: flow.some,
+                producers: flow.producers,
+                ..Origin::default()
+            }
+        });
+        let shown = [b"$", name].concat();
+        self.origins.insert(shown.clone(), origin);
+        scope.set(name, Value::Text(vec![Piece::Unknown(shown)]));
     }
 
     /// What redirections put on standard input.
@@ -872,7 +917,7 @@ impl Analyser<'_> {
                 fed: true,
                 text: origin.text.clone(),
                 from: origin.from.clone(),
-                some: false,
+                some: origin.some,
                 producers: origin.producers.clone(),
             }),
             _ => None,

@@ -520,7 +520,9 @@ impl Reader<'_> {
         } = rule_text(node)?;
         match pattern::command(&pattern, sets, self.models) {
             Ok(stages) => {
-                if stages.len() > 1 && matches!(list, List::Allowed | List::AutoApprove) {
+                if stages.len() > 1
+                    && matches!(list, List::Allowed | List::AutoApprove | List::Direct)
+                {
                     self.complain(
                         node,
                         "a pipeline cannot be allowed as a whole",
