@@ -101,6 +101,9 @@ impl Flow {
 
     /// This, and then that, on the same descriptor.
     pub fn then(self, next: Flow) -> Flow {
+        // Nothing at all is no other name.
+        let few = |flow: &Flow| flow.some || matches!(flow.text.as_deref(), Some([]));
+        let some = few(&self) && few(&next) && (self.some || next.some);
         let from = match (self.from, next.from) {
             (Some(one), Some(other)) => Some(if rank(one.0) >= rank(other.0) {
                 one
@@ -123,7 +126,7 @@ impl Flow {
             fed: self.fed || next.fed,
             text,
             from,
-            some: self.some && next.some,
+            some,
             producers: self.producers,
         }
         .by(&next.producers)

@@ -40,6 +40,8 @@ const SHIPPED: [(&str, &str); 6] = [
 const OWN: &str = include_str!("../../../../policies/parts/self.yaml");
 
 const CLASSES: &str = include_str!("../../../../policies/parts/classes.yaml");
+/// What runs later; what nobody has to start is the class `@persistence`.
+const RUNS_LATER: &str = include_str!("../../../../policies/parts/runs-later.yaml");
 
 /// How many policies may extend each other in a row.
 const MAX_EXTENDS: usize = 16;
@@ -94,7 +96,16 @@ pub fn compile(source: SourceFile, inputs: &Inputs<'_>) -> Result<Output, LoadEr
         path: None,
         text: CLASSES.into(),
     });
-    let mut document = document::read(&root, &models, &Node::parse(&classes)?, inputs.clients)?;
+    let runs_later = Arc::new(SourceFile {
+        name: "builtin:runs-later.yaml".into(),
+        path: None,
+        text: RUNS_LATER.into(),
+    });
+    let shipped = document::Shipped {
+        classes: Node::parse(&classes)?,
+        runs_later: Node::parse(&runs_later)?,
+    };
+    let mut document = document::read(&root, &models, &shipped, inputs.clients)?;
     document.details.files = files.iter().map(|file| file.name.clone()).collect();
     document.details.sha256 = fingerprint(&files);
     let parts = encode(&document, &models);

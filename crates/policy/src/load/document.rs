@@ -106,11 +106,22 @@ const DEFAULT_PROTECT: [&str; 21] = [
     "$HOME/.config/fish/**",
 ];
 
+/// The class of what runs later without being started by name.
+const PERSISTENCE: &str = "persistence";
+
+/// The lists of places that come with every policy.
+pub struct Shipped {
+    /// Named path classes.
+    pub classes: Node,
+    /// What runs later, by what runs it.
+    pub runs_later: Node,
+}
+
 /// Reads a document whose shape the schema has already found right.
 pub fn read(
     root: &Node,
     models: &dyn Models,
-    classes: &Node,
+    shipped: &Shipped,
     clients: &ClientSets,
 ) -> Result<Document, LoadError> {
     let mut reader = Reader {
@@ -118,7 +129,7 @@ pub fn read(
         models,
         clients,
     };
-    let document = reader.document(root, classes);
+    let document = reader.document(root, shipped);
     if reader.problems.is_empty() {
         Ok(document)
     } else {
@@ -135,12 +146,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn document(&mut self, root: &Node, shipped_classes: &Node) -> Document {
+    fn document(&mut self, root: &Node, shipped: &Shipped) -> Document {
         let mode = match root.get("mode").and_then(Node::text) {
             Some("enforce") => Mode::Enforce,
             _ => Mode::Observe,
         };
-        let mut classes = self.classes(root, shipped_classes);
+        let mut classes = self.classes(root, shipped);
         let effects = self.effects(root.get("effects"), &classes);
         // Every use of a policy reads them, so those that no rule names stay out.
         classes.retain(|(name, _)| {
@@ -285,6 +296,12 @@ impl Reader<'_> {
                 };
                 if let Err(problem) = pattern::valid_glob(pattern) {
                     self.complain(node, problem, None);
+                } else if pattern.starts_with('!') {
+                    self.complain(
+                        node,
+                        format!("`{pattern}`: a world cannot mount or hide all but some, so this list has no exceptions"),
+                        Some("name what is meant; lists of `effects.classes` may have exceptions"),
+                    );
                 } else if !pattern.starts_with(['/', '~', '$']) && !pattern.starts_with("**/") {
                     self.complain(
                         node,
@@ -670,12 +687,20 @@ impl Reader<'_> {
         })
     }
 
-    fn classes(&mut self, root: &Node, shipped: &Node) -> Vec<(String, Vec<String>)> {
+    fn classes(&mut self, root: &Node, shipped: &Shipped) -> Vec<(String, Vec<String>)> {
         let own = root
             .get("effects")
             .and_then(|effects| effects.get("classes"));
-        let mut classes: Vec<(String, Vec<String>)> = Vec::new();
+        let mut unasked = Vec::new();
+        for places in shipped.runs_later.items() {
+            if let Some(list) = places.get("unasked") {
+                unasked.extend(self.paths_and(list, false));
+            }
+        }
+        let unasked = unasked.into_iter().map(|entry| entry.pattern).collect();
+        let mut classes: Vec<(String, Vec<String>)> = vec![(PERSISTENCE.to_owned(), unasked)];
         for (key, node) in shipped
+            .classes
             .entries()
             .iter()
             .chain(own.map(Node::entries).unwrap_or_default())
