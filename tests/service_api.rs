@@ -782,3 +782,57 @@ fn the_clients_of_the_documentation_work() {
         assert_eq!(output.status.code(), Some(3), "{language}");
     }
 }
+
+#[test]
+fn a_command_is_explained_as_it_would_be_judged() {
+    let place = Place::new(ENFORCE);
+    place.start();
+    let ask = |request: Value| place.post("/v1/explain", &request);
+    let project = place.sandbox.project();
+    let (status, answer) =
+        ask(json!({"agent_id": "tester", "cmd": "echo hello", "cwd": project.to_str().unwrap()}));
+    assert_eq!(
+        (status, &answer["verdict"]),
+        (200, &json!("allow")),
+        "{answer}"
+    );
+    let printed = place
+        .command()
+        .current_dir(&project)
+        .args(["policy", "explain", "--json", "echo hello"])
+        .output()
+        .unwrap();
+    let printed: Value = serde_json::from_slice(&printed.stdout).unwrap();
+    assert_eq!(answer, printed);
+    let before = place.sandbox.trace().len();
+    let (status, answer) =
+        ask(json!({"agent_id": "tester", "argv": ["sudo", "id"], "profile": "locked"}));
+    assert_eq!(
+        (status, &answer["verdict"]),
+        (200, &json!("deny")),
+        "{answer}"
+    );
+    assert_eq!(place.sandbox.trace().len(), before);
+    for (request, wrong) in [
+        (json!({"cmd": "true"}), "agent_id is required for API calls"),
+        (
+            json!({"agent_id": "tester"}),
+            "either `cmd`, a line, or `argv`, a list, is expected",
+        ),
+        (
+            json!({"agent_id": "tester", "cmd": "true", "cwd": "."}),
+            "cwd: an absolute path to a directory is expected",
+        ),
+        (
+            json!({"agent_id": "tester", "cmd": "true", "v": 9}),
+            "this service speaks version 1, not 9",
+        ),
+    ] {
+        let (status, answer) = ask(request);
+        assert_eq!(
+            (status, answer["error"]["message"].as_str()),
+            (400, Some(wrong)),
+            "{answer}"
+        );
+    }
+}

@@ -112,6 +112,7 @@ proptest! {
             require_approval: false,
             world: None,
             home_variable: moved.then(|| OsString::from("/srv/other")),
+            unattended: false,
             session_start: "/".into(),
             caller: substrate_broker::Caller::own(),
         };
@@ -164,6 +165,7 @@ fn the_variable_home_takes_away_and_gives_nothing() {
         require_approval: false,
         world: None,
         home_variable: None,
+        unattended: false,
         session_start: "/".into(),
         caller: substrate_broker::Caller::own(),
     };

@@ -8,6 +8,7 @@ mod bytes;
 pub mod client;
 pub mod errors;
 pub mod execute;
+pub mod explain;
 pub mod service;
 pub mod stream;
 

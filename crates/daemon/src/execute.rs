@@ -59,7 +59,7 @@ pub(crate) struct Prepared {
     request: ExecuteRequest,
 }
 
-fn bad(text: impl Into<String>) -> Problem {
+pub(crate) fn bad(text: impl Into<String>) -> Problem {
     Problem::new(Code::BadRequest, text)
 }
 

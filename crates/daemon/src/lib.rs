@@ -6,6 +6,7 @@
 mod accounts;
 mod attempt;
 mod execute;
+mod explain;
 mod front;
 mod http;
 pub mod life;

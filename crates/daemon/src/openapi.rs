@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use substrate_api::approvals::{Answer, Answered, WaitingList};
 use substrate_api::errors::ErrorBody;
 use substrate_api::execute::{ExecuteRequest, ExecuteResponse, Pending};
+use substrate_api::explain::ExplainRequest;
 use substrate_api::service::{Agents, Capabilities, Ended, Status, World, WorldRequest, Worlds};
 use substrate_api::stream::{Control, Open, Told};
 
@@ -71,6 +72,15 @@ const OPERATIONS: &[Operation] = &[
                 Some(of::<Pending>),
             ),
         ],
+        query: NO_QUERY,
+    },
+    Operation {
+        method: "post",
+        path: "/v1/explain",
+        name: "explain",
+        summary: "What would become of a command: the document of `substrate policy explain --json`. Nothing runs.",
+        request: Some(of::<ExplainRequest>),
+        answers: &[("200", "Verdict, reasons, commands and their effects.", None)],
         query: NO_QUERY,
     },
     Operation {

@@ -21,6 +21,7 @@ use substrate_api::VERSION;
 use substrate_api::approvals::{Answer, Answered, WaitingList};
 use substrate_api::errors::{Code, ErrorBody, Problem};
 use substrate_api::execute::{Approval, ExecuteRequest, Pending, State as Progress};
+use substrate_api::explain::ExplainRequest;
 use substrate_api::service::{Agents, Capabilities, Limits, Status, WorldRequest, Worlds};
 use substrate_api::stream::{Open, Size};
 use substrate_broker::Caller;
@@ -33,7 +34,7 @@ use crate::execute::{self, Ends, OUTPUT, json};
 use crate::queue::NotAnswered;
 use crate::service::{COMMANDS, Service};
 use crate::streaming::{self, Wish, blocking};
-use crate::{openapi, who, worlds};
+use crate::{explain, openapi, who, worlds};
 
 /// Longest body of a request.
 const BODY: usize = 16 << 20;
@@ -76,6 +77,7 @@ pub(crate) fn router(service: &Arc<Service>) -> Router {
             get(|| async { Json(openapi::document()) }),
         )
         .route("/v1/execute", post(execute))
+        .route("/v1/explain", post(explain))
         .route("/v1/attempts/{id}", get(attempt).delete(abandon))
         .route("/v1/stream", get(stream))
         .route("/v1/trace/{span}", get(trace))
@@ -236,6 +238,13 @@ async fn execute(
         std::mem::forget(interest);
     }
     Ok(response)
+}
+
+async fn explain(Shared(service): App, Extension(caller): Who, request: Request) -> Answers<Value> {
+    let request: ExplainRequest = document(request.into_body()).await?;
+    Ok(Json(
+        blocking(move || explain::explain(&service, caller, &request)).await??,
+    ))
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {

@@ -8,6 +8,7 @@ pub mod caller;
 pub mod egress;
 pub mod enclosure;
 pub mod error;
+pub mod explained;
 pub mod ground;
 pub mod lookup;
 pub mod meaning;

@@ -1,5 +1,4 @@
-//! `substrate policy explain`: what would become of a line. The JSON is a contract that other
-//! programs build on; `docs/policy.md` describes it.
+//! `substrate policy explain`: what would become of a line.
 
 use crate::asker::Asker;
 use std::borrow::Cow;
@@ -10,13 +9,14 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use substrate_broker::explained::{self, verdict};
 use substrate_broker::{Around, Broker, Explanation, Input, Moment, Origin, Request};
-use substrate_command::{Effect, Invocation, ToolCall};
-use substrate_policy::{Judgement, Reason};
+use substrate_command::{Effect, ToolCall};
+use substrate_policy::Reason;
 use substrate_sys::environment;
 use substrate_text::visible;
 use substrate_text::wire::Bytes;
-use substrate_trace::{RuleRef, Verdict};
+use substrate_trace::Verdict;
 
 use crate::args::ExplainArgs;
 use crate::failure::Failure;
@@ -47,7 +47,7 @@ pub fn run(asker: &Asker, args: &ExplainArgs) -> Result<(), Failure> {
     };
     if args.json {
         let mut text = Vec::new();
-        write_answer(&Map::new(), &explanation, &mut text)?;
+        explained::write(&Map::new(), &explanation, &mut text)?;
         out::print(&String::from_utf8_lossy(&text))?;
     } else {
         out::print(&tree(&explanation, asker.colours()))?;
@@ -168,7 +168,7 @@ fn answer(
         },
     };
     let explanation = judge(broker, input, &cwd, path, moment);
-    write_answer(&asked, &explanation, to)
+    explained::write(&asked, &explanation, to)
 }
 
 /// The tool call that a line of input is about.
@@ -197,184 +197,6 @@ fn write_problem(
 
 fn bytes(value: &Value) -> Option<Vec<u8>> {
     Bytes::deserialize(value).ok().map(|bytes| bytes.0)
-}
-
-/// A field of the contract, and how it is written.
-type Field = (
-    &'static str,
-    fn(&Explanation, &mut Vec<u8>) -> std::io::Result<()>,
-);
-
-/// The contract. It is written without building a document first: this is what a program waits for
-/// that asks about every line.
-const FIELDS: [Field; 11] = [
-    ("v", |_, to| write(&1, to)),
-    ("verdict", |explained, to| {
-        write(verdict(&explained.judgement).as_str(), to)
-    }),
-    ("isolate", |explained, to| {
-        write(&explained.judgement.isolate, to)
-    }),
-    ("place", |explained, to| write(explained.place, to)),
-    ("mode", |explained, to| {
-        write(explained.policy.mode.as_str(), to)
-    }),
-    ("policy", |explained, to| {
-        let policy = &explained.policy;
-        to.extend_from_slice(b"{\"id\":");
-        write(&policy.id, to)?;
-        to.extend_from_slice(b",\"path\":");
-        write(&policy.path, to)?;
-        to.extend_from_slice(b",\"sha256\":");
-        write(&policy.sha256, to)?;
-        to.push(b'}');
-        Ok(())
-    }),
-    ("reasons", |explained, to| {
-        write_list(&explained.judgement.reasons, to, |reason, to| {
-            write_reason(reason, explained, to)
-        })
-    }),
-    ("commands", |explained, to| {
-        write_list(&explained.line.invocations, to, |invocation, to| {
-            write_command(invocation, explained, to)
-        })
-    }),
-    ("profile", |explained, to| {
-        let texts: Vec<String> = explained.profiles.iter().map(ToString::to_string).collect();
-        write(&(!texts.is_empty()).then(|| texts.join("; ")), to)
-    }),
-    ("approved", |explained, to| {
-        write_list(&explained.approved, to, |grant, to| {
-            write(&json!({"id": grant.id, "pattern": grant.what.text()}), to)
-        })
-    }),
-    ("error", |explained, to| write(&explained.line.unclear, to)),
-];
-
-/// Writes what was asked, with the fields of the contract added or put in place of its own.
-fn write_answer(
-    asked: &Map<String, Value>,
-    explained: &Explanation,
-    to: &mut Vec<u8>,
-) -> std::io::Result<()> {
-    to.push(b'{');
-    for (name, value) in asked {
-        write(name, to)?;
-        to.push(b':');
-        match FIELDS.iter().find(|(ours, _)| ours == name) {
-            Some((_, field)) => field(explained, to)?,
-            None => write(value, to)?,
-        }
-        to.push(b',');
-    }
-    for (name, field) in FIELDS.iter().filter(|(name, _)| !asked.contains_key(*name)) {
-        write(*name, to)?;
-        to.push(b':');
-        field(explained, to)?;
-        to.push(b',');
-    }
-    if to.last() == Some(&b',') {
-        to.pop();
-    }
-    to.extend_from_slice(b"}\n");
-    Ok(())
-}
-
-fn write<T: serde::Serialize + ?Sized>(value: &T, to: &mut Vec<u8>) -> std::io::Result<()> {
-    Ok(serde_json::to_writer(to, value)?)
-}
-
-fn write_list<T>(
-    items: &[T],
-    to: &mut Vec<u8>,
-    mut each: impl FnMut(&T, &mut Vec<u8>) -> std::io::Result<()>,
-) -> std::io::Result<()> {
-    to.push(b'[');
-    for (number, item) in items.iter().enumerate() {
-        if number > 0 {
-            to.push(b',');
-        }
-        each(item, to)?;
-    }
-    to.push(b']');
-    Ok(())
-}
-
-fn write_bytes(bytes: &[u8], to: &mut Vec<u8>) -> std::io::Result<()> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => write(text, to),
-        Err(_) => write(&Bytes(bytes.to_vec()), to),
-    }
-}
-
-fn write_argv(invocation: &Invocation, to: &mut Vec<u8>) -> std::io::Result<()> {
-    write_list(&invocation.argv, to, |word, to| {
-        write_bytes(&word.text(), to)
-    })
-}
-
-fn write_reason(reason: &Reason, explained: &Explanation, to: &mut Vec<u8>) -> std::io::Result<()> {
-    let invocation = reason
-        .invocation
-        .and_then(|index| explained.line.invocations.get(index));
-    to.extend_from_slice(b"{\"verdict\":");
-    write(reason.verdict.as_str(), to)?;
-    to.extend_from_slice(b",\"argv\":");
-    match invocation {
-        Some(invocation) => write_argv(invocation, to)?,
-        None => write(&(), to)?,
-    }
-    to.extend_from_slice(b",\"rule\":");
-    write_rule(&reason.rule, to)?;
-    to.extend_from_slice(b",\"via\":");
-    let via = invocation.map_or(&[][..], |invocation| &invocation.via);
-    write(via, to)?;
-    to.push(b'}');
-    Ok(())
-}
-
-fn write_rule(rule: &RuleRef, to: &mut Vec<u8>) -> std::io::Result<()> {
-    to.extend_from_slice(b"{\"list\":");
-    write(&rule.list, to)?;
-    to.extend_from_slice(b",\"pattern\":");
-    write(&rule.pattern, to)?;
-    to.extend_from_slice(b",\"file\":");
-    write_bytes(rule.file.as_os_str().as_bytes(), to)?;
-    to.extend_from_slice(b",\"line\":");
-    write(&rule.line, to)?;
-    to.extend_from_slice(b",\"reason\":");
-    write(&rule.reason, to)?;
-    to.push(b'}');
-    Ok(())
-}
-
-fn write_command(
-    invocation: &Invocation,
-    explained: &Explanation,
-    to: &mut Vec<u8>,
-) -> std::io::Result<()> {
-    to.extend_from_slice(b"{\"argv\":");
-    write_argv(invocation, to)?;
-    to.extend_from_slice(b",\"via\":");
-    write(&invocation.via, to)?;
-    to.extend_from_slice(b",\"effects\":");
-    write_list(&invocation.effects, to, |effect, to| {
-        write(&effect.text(), to)
-    })?;
-    to.extend_from_slice(b",\"complete\":");
-    let complete = invocation.unclear.is_none() && explained.line.complete();
-    write(&complete, to)?;
-    to.push(b'}');
-    Ok(())
-}
-
-/// What the policies say, whatever the mode makes of it.
-pub fn verdict(judgement: &Judgement) -> Verdict {
-    match judgement.verdict {
-        Verdict::Allow if judgement.isolate => Verdict::Isolate,
-        verdict => verdict,
-    }
 }
 
 /// The evaluation for a person: verdict, the tree of commands, and why.

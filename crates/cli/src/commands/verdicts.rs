@@ -12,9 +12,10 @@ use substrate_sys::environment;
 use substrate_text::visible;
 use substrate_trace::Verdict;
 
-use crate::commands::explain::{explain, verdict};
+use crate::commands::explain::explain;
 use crate::failure::Failure;
 use crate::out;
+use substrate_broker::explained::verdict;
 
 /// What is wanted of the report.
 pub struct Shape {

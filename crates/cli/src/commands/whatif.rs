@@ -8,12 +8,12 @@ use substrate_broker::{Broker, Evaluation, Home};
 use substrate_trace::read::Reader;
 use substrate_trace::{Mode, RuleRef, Verdict};
 
-use crate::commands::explain::verdict;
 use crate::commands::trace::look::{Look, Tint, clean};
 use crate::commands::{past, trace};
 use crate::failure::Failure;
 use crate::out;
 use crate::trace_args::FilterArgs;
+use substrate_broker::explained::verdict;
 
 /// What becomes of a command: the verdict, and whether it is carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
