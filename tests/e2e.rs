@@ -36,6 +36,7 @@ mod replay_recording;
 mod service_api;
 mod service_attacks;
 mod service_life;
+mod service_load;
 mod service_stream;
 mod service_support;
 mod session;
