@@ -263,6 +263,10 @@ fn a_day_of_ordinary_work_is_hardly_asked_about() {
             continue;
         };
         lines.push(format!("scripts/{}", entry.file_name().display()));
+        // It tries what must be refused.
+        if entry.file_name() == "smoke" {
+            continue;
+        }
         if text.starts_with("#!/bin/sh")
             || text.starts_with("#!/usr/bin/env bash")
             || text.starts_with("#!/bin/bash")
@@ -270,7 +274,7 @@ fn a_day_of_ordinary_work_is_hardly_asked_about() {
             lines.extend(statements(&text));
         }
     }
-    assert!(lines.len() > 400, "{}", lines.len());
+    assert!(lines.len() > 300, "{}", lines.len());
     let answers = verdicts(&sandbox, "agent", &lines);
     let with = |wanted: &str| -> Vec<&String> {
         let pairs = lines.iter().zip(&answers);
@@ -289,9 +293,10 @@ fn a_day_of_ordinary_work_is_hardly_asked_about() {
     );
 }
 
-/// The statements of a script, each as long as bash needs it to be.
+/// The statements of a script, each as long as bash needs it to be, behind what was assigned before it.
 fn statements(text: &str) -> Vec<String> {
     let mut all = Vec::new();
+    let mut assigned = String::new();
     let mut statement = String::new();
     for line in text
         .lines()
@@ -305,7 +310,15 @@ fn statements(text: &str) -> Vec<String> {
             .unwrap();
         // A here-document without its end is only warned about.
         if read.status.success() && read.stderr.is_empty() && !line.ends_with('\\') {
-            all.push(std::mem::take(&mut statement));
+            let name = statement.split('=').next().unwrap();
+            let sets = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            let whole = format!("{assigned}{statement}");
+            if sets && statement.contains('=') {
+                assigned.push_str(&statement);
+            }
+            statement.clear();
+            // What only the administrator may do is refused.
+            all.extend(Some(whole).filter(|whole| !whole.contains("apt-get install")));
         }
     }
     assert_eq!(statement, "", "a script ends in the middle of a statement");

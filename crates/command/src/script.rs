@@ -366,6 +366,38 @@ pub(crate) fn client_escapes(word: &Word, findings: &mut Findings) {
                     .push(Effect::path(Action::Read, Word::literal(file)));
             }
         }
+        // `\\copy table from file`; with `to` the client writes it.
+        if let Some(rest) = upper.strip_prefix(b"\\COPY ") {
+            for (word, action) in [
+                (b" FROM ".as_slice(), Action::Read),
+                (b" TO ", Action::Write),
+            ] {
+                let Some(at) = rest.windows(word.len()).position(|part| part == word) else {
+                    continue;
+                };
+                let start = line.len() - rest.len() + at + word.len();
+                let file = line[start..]
+                    .split(u8::is_ascii_whitespace)
+                    .find(|part| !part.is_empty());
+                let file = file.unwrap_or_default().trim_ascii();
+                let file = file
+                    .strip_prefix(b"'")
+                    .and_then(|file| file.strip_suffix(b"'"))
+                    .unwrap_or(file);
+                let stream = [
+                    b"stdin".as_slice(),
+                    b"stdout",
+                    b"pstdin",
+                    b"pstdout",
+                    b"program",
+                ];
+                if !file.is_empty() && !stream.iter().any(|name| file.eq_ignore_ascii_case(name)) {
+                    findings
+                        .effects
+                        .push(Effect::path(action, Word::literal(file)));
+                }
+            }
+        }
         if has(b"TO PROGRAM") || has(b"FROM PROGRAM") || has(b"XP_CMDSHELL") {
             findings.code(Source::Inline, word.clone());
         }
@@ -450,6 +482,7 @@ mod tests {
             "SELECT LOAD_FILE(\"/x\")",
             "attach '/x' as y",
             "LOAD DATA INFILE '/x' INTO TABLE t",
+            "\\copy t from '/x' csv",
         ] {
             assert_eq!(found(client_escapes, text), ["read /x"], "{text}");
         }

@@ -98,10 +98,22 @@ pub(crate) fn below_model(
         return None;
     }
     // A word that only a pattern for anything fits says as little as an operand.
-    let anything = |name: &String| name == "*";
-    let described = levels.len() > 1 && !leaf.all_names().any(anything);
-    let name = name.filter(|name| !described || looks(name));
-    let chain: Vec<&Word> = name.iter().chain(words.into_iter().take(LEADING)).collect();
+    let anything = |level: &Tool| level.all_names().any(|name| name == "*");
+    let described = levels.len() > 1 && !anything(leaf);
+    let undescribed = levels[1..].iter().rev().take_while(|level| anything(level));
+    let count = match described {
+        true => usize::from(name.as_ref().is_some_and(looks)),
+        false => undescribed.count(),
+    };
+    let names = &args.subcommands[args.subcommands.len().saturating_sub(count)..];
+    let names: Vec<Word> = names
+        .iter()
+        .map(|name| Word::literal(name.as_bytes()))
+        .collect();
+    let chain: Vec<&Word> = names
+        .iter()
+        .chain(words.into_iter().take(LEADING))
+        .collect();
     let verb = match first(&mut chain.iter().copied(), 2) {
         None if deleting() => Some(Verb::Lose),
         found => found,
@@ -152,16 +164,23 @@ fn first(words: &mut dyn Iterator<Item = &Word>, in_parts: usize) -> Option<Verb
     let mut noun = None;
     for (at, word) in words.enumerate() {
         let name = word.value().unwrap_or_default();
-        let found = in_name(name, at < in_parts && noun.is_none()).next();
+        let found = in_name(name, at < in_parts).next();
         match (noun, found) {
             (Some(_), Some(verb)) => return Some(verb),
             (Some(_), None) => break,
-            (None, Some(verb)) if lists_word(NOUN, name) => noun = Some(verb),
+            (None, Some(verb)) if is_noun(name) => noun = Some(verb),
             (None, None) => {}
             (None, verb) => return verb,
         }
     }
     noun
+}
+
+/// Whether the part of a name that says something is often the name of a thing: `backup`, `log-groups`.
+fn is_noun(name: &[u8]) -> bool {
+    let mut parts = name.split(|byte| !byte.is_ascii_alphanumeric());
+    let part = parts.find(|part| Verb::of(part).is_some());
+    lists_word(NOUN, part.unwrap_or(name))
 }
 
 /// Whether the call is told to do nothing, and not told otherwise.
