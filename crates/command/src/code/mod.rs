@@ -389,16 +389,10 @@ impl<'r> Reader<'r> {
         }
         match object {
             Value::Name(module) => Value::Name(format!("{module}.{name}")),
-            Value::Path { word, sure } => {
-                let known = has(self.api.harmless, &format!("pathlib.Path().{name}"));
-                match known {
-                    true => Value::Data,
-                    false => {
-                        drop((word, sure));
-                        self.opaque()
-                    }
-                }
-            }
+            Value::Path { .. } => match has(self.api.harmless, &format!("pathlib.Path().{name}")) {
+                true => Value::Data,
+                false => self.opaque(),
+            },
             value if value.is_data() => Value::Data,
             _ => Value::Opaque,
         }
@@ -473,9 +467,7 @@ impl<'r> Reader<'r> {
             return self.does(meanings, arguments);
         }
         if !has(api.harmless, name) {
-            for argument in arguments {
-                self.settle(argument.value);
-            }
+            self.settle_all(arguments);
             return self.opaque();
         }
         let last = name.rsplit('.').next().unwrap_or(name);
@@ -518,7 +510,10 @@ impl<'r> Reader<'r> {
             let (word, sure) = match first {
                 Some((word, sure)) => (word.clone(), sure),
                 None if arguments.is_empty() => (Word::literal(b"~"), true),
-                None => return Value::Data.or(self.settle_all(arguments)),
+                None => {
+                    self.settle_all(arguments);
+                    return Value::Data;
+                }
             };
             let at_home = word.known_prefix() == b"~" || word.known_prefix().starts_with(b"~/");
             path = word.clone();
@@ -565,11 +560,10 @@ impl<'r> Reader<'r> {
         }
     }
 
-    fn settle_all(&mut self, arguments: Vec<Argument>) -> Value {
+    fn settle_all(&mut self, arguments: Vec<Argument>) {
         for argument in arguments {
             self.settle(argument.value);
         }
-        Value::Data
     }
 
     /// Notes what a call does to its arguments.
@@ -657,7 +651,7 @@ impl<'r> Reader<'r> {
                         let (plain, calls) = (self.plain, self.calls);
                         if calls < MAX_CALLS {
                             self.calls += 1;
-                            self.text_of(&text.to_vec(), calls);
+                            self.text_of(text, calls);
                             self.calls = calls;
                         }
                         self.plain = plain;
@@ -672,9 +666,7 @@ impl<'r> Reader<'r> {
                     let action = Action::from_name(meaning_of).unwrap_or(Action::Write);
                     let all = if recursive { "all" } else { meaning };
                     self.path(action, &word, all, sure);
-                    if action == Action::List && meaning.ends_with("all") {
-                        gives = self.found(&word);
-                    } else if action == Action::List && matches!(value, Value::Path { .. }) {
+                    if matches!(meaning, "list-all" | "list-names") {
                         gives = self.found(&word);
                     }
                 }
