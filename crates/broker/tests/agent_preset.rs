@@ -385,6 +385,9 @@ fn plain_code_is_judged_by_what_it_does() {
         "python3 -c 'eval(input())'",
         "node -e 'require(process.argv[1])'",
         "perl -e 'print 1'",
+        "python3 -i -c 'print(1)'",
+        "python3 -W error::x.Y -c 'print(1)'",
+        "node -i -e 'console.log(1)'",
     ] {
         assert_eq!(judged(line), (Verdict::Isolate, true), "{line}");
     }

@@ -164,7 +164,7 @@ fn first(words: &mut dyn Iterator<Item = &Word>, in_parts: usize) -> Option<Verb
     let mut noun = None;
     for (at, word) in words.enumerate() {
         let name = word.value().unwrap_or_default();
-        let found = in_name(name, at < in_parts).next();
+        let found = in_name(name, at < in_parts && noun.is_none()).next();
         match (noun, found) {
             (Some(_), Some(verb)) => return Some(verb),
             (Some(_), None) => break,

@@ -452,26 +452,28 @@ impl Reader<'_> {
         let mut arguments = Vec::new();
         for child in list.map(children).unwrap_or_default() {
             if child.kind() == "spread_element" {
-                self.javascript(child, code);
+                let value = self.javascript(child, code);
                 arguments.push(Argument {
                     keyword: Some("*".to_owned()),
-                    value: Value::Data,
+                    value,
                 });
                 continue;
             }
             // An object is how options are given.
             if child.kind() == "object" {
+                let value = self.javascript(child, code);
                 for pair in children(child) {
                     let key = pair.child_by_field_name("key").map(|key| code.of(key));
-                    let value = pair.child_by_field_name("value");
-                    let off = value.is_some_and(|value| value.kind() == "false");
-                    if let Some(key) = key.filter(|_| !off) {
-                        let keyword = Some(key.to_owned());
-                        let value = Value::Data;
-                        arguments.push(Argument { keyword, value });
+                    let set = pair.child_by_field_name("value");
+                    let off = set.is_some_and(|set| set.kind() == "false");
+                    // What is taken from elsewhere has a name that nobody knows.
+                    if !off {
+                        arguments.push(Argument {
+                            keyword: Some(key.unwrap_or("*").to_owned()),
+                            value: value.clone(),
+                        });
                     }
                 }
-                self.javascript(child, code);
                 continue;
             }
             let value = self.javascript(child, code);

@@ -388,6 +388,13 @@ impl<'r> Reader<'r> {
             return self.opaque();
         }
         match object {
+            // Every variable of the environment is text.
+            Value::Name(module)
+                if self.language == Language::JavaScript
+                    && has(self.api.harmless, &format!("{module}[]")) =>
+            {
+                Value::Data
+            }
             Value::Name(module) => Value::Name(format!("{module}.{name}")),
             Value::Path { .. } => match has(self.api.harmless, &format!("pathlib.Path().{name}")) {
                 true => Value::Data,
@@ -664,7 +671,11 @@ impl<'r> Reader<'r> {
                 }
                 ("read" | "write" | "delete" | "chmod" | "list", Some((word, sure))) => {
                     let action = Action::from_name(meaning_of).unwrap_or(Action::Write);
-                    let all = if recursive { "all" } else { meaning };
+                    let all = if recursive && meaning_of != "write" {
+                        "all"
+                    } else {
+                        meaning
+                    };
                     self.path(action, &word, all, sure);
                     if matches!(meaning, "list-all" | "list-names") {
                         gives = self.found(&word);
@@ -681,7 +692,9 @@ impl<'r> Reader<'r> {
             self.words(vec![program]);
         }
         for rest in values {
-            self.plain &= self.handed(rest);
+            // What else a request is given it sends.
+            self.plain &=
+                self.handed(rest) && !(meanings == "url" && self.language == Language::Python);
         }
         gives
     }
@@ -1110,6 +1123,14 @@ mod tests {
                     "? file pathlib.py list-all d",
                 ),
                 ("# x\rimport os", "?"),
+                (
+                    "from pathlib import Path\nx = list(*[list(Path('d').iterdir())])\nx[0].replace('/x')",
+                    "? file pathlib.py list d",
+                ),
+                (
+                    "import urllib.request as u; u.urlopen('http://a.example', b'x')",
+                    "? file urllib.py connect a.example",
+                ),
                 ("#coding: utf-7\nprint(1)", "?"),
                 ("x: print('a') = 1", "?"),
                 ("@print\ndef f(): pass", "?"),
@@ -1176,6 +1197,11 @@ mod tests {
                 ),
                 ("process.stdout.write(Buffer.from('x').toString())", "+"),
                 ("/a/.test('b')", "+"),
+                ("console.log(process.env.HOME, process.env['USER'])", "+"),
+                (
+                    "require('fs').mkdirSync('a/b', {recursive: true})",
+                    "+ write a/b",
+                ),
                 (
                     "const f = (p) => require('fs').unlinkSync(p); f('x')",
                     "+ delete x",
@@ -1209,6 +1235,12 @@ mod tests {
                 ("import('fs').then(f => f.unlinkSync('x'))", "?"),
                 ("require('child_process').exec('id ' + x)", "?"),
                 ("process.env.PATH = '/tmp'", "?"),
+                ("require('fs').readFileSync('x', {flag: 'w'})", "? read x"),
+                ("require('fs').readFileSync('x', {...o})", "? read x"),
+                (
+                    "fetch('https://a.example', {method: 'POST', body: 'x'})",
+                    "? connect a.example",
+                ),
                 ("fetch(u).then(r => r.text()).then(eval)", "?"),
                 ("a\u{2028}b", "?"),
             ],

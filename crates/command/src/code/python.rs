@@ -477,10 +477,10 @@ impl Reader<'_> {
                     });
                 }
                 "list_splat" | "dictionary_splat" => {
-                    self.python(child, code);
+                    let value = self.python(child, code);
                     arguments.push(Argument {
                         keyword: Some("*".to_owned()),
-                        value: Value::Data,
+                        value,
                     });
                 }
                 _ => {
