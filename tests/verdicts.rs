@@ -113,7 +113,7 @@ fn the_agent_preset_holds_on_lines_that_are_drawn_anew() {
     let output = command.output().unwrap();
     let report: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-    for set in ["generated", "held"] {
+    for set in ["generated", "held", "second"] {
         let rate = |kind: &str, name: &str| report[set][kind][name].as_f64().unwrap();
         assert!(report[set]["guard"]["rows"].as_u64().unwrap() > 500);
         assert!(rate("guard", "rate") >= 0.95, "{set}, {report:#}");
