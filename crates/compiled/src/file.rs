@@ -4,7 +4,7 @@
 use crate::codec::{Decoder, Encoder};
 
 /// Changes with every change of the encoding; another number is a foreign file.
-pub const FORMAT: u32 = 9;
+pub const FORMAT: u32 = 10;
 
 const MAGIC: &[u8; 8] = b"SUBSTRPL";
 const HEADER: usize = 8 + 4 + 4 + Section::ALL.len() * 24;

@@ -15,6 +15,7 @@ use substrate_changes::gc;
 use substrate_changes::observer::Observer;
 use substrate_changes::patch::{self, Paint, ShowError, Totals};
 use substrate_changes::pending::Pending;
+use substrate_policy::settings::Snapshots;
 use substrate_policy::terms::{Mode, OnFinish, WorldSpec};
 use substrate_runtime::supervise::Ending;
 use substrate_sys::usage;
@@ -206,7 +207,7 @@ pub fn run(
         Status::Signaled(signal) => Ending::Signal(signal),
     };
     // A replay compares contents by this hash.
-    let hashed = session.broker.last_details().trace.snapshot;
+    let hashed = session.broker.last_details().trace.snapshot != Snapshots::Off;
     let mut progress = session.front.progress();
     let settled = result
         .held

@@ -15,6 +15,7 @@ use substrate_changes::patch::{self, Paint};
 use substrate_changes::pending::Pending;
 use substrate_changes::{diff, gc};
 use substrate_command::{Action, Cwd, Invocation, Object, is_builtin, is_keyword};
+use substrate_policy::settings::Snapshots;
 use substrate_policy::terms::{Place, WorldSpec};
 use substrate_runtime::supervise::Ending;
 use substrate_trace::{Completion, Enforced, Event, SpanInfo, WorldEvent};
@@ -211,7 +212,7 @@ impl Preview {
             self.discard();
             return Ending::Exit(FAILED);
         }
-        let hashed = session.broker.details().trace.snapshot;
+        let hashed = session.broker.details().trace.snapshot != Snapshots::Off;
         let fs_diff = diff::settle(&self.pending, hashed, &mut |_| true).ok();
         let all = ApplyOptions::default();
         let applied = apply::apply(&mut self.pending, &all, &mut Observer::new(&mut |_| true));

@@ -4,14 +4,21 @@
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use substrate_broker::{Broker, project};
 use substrate_changes::pending::Pending;
 use substrate_compiled::paths::{self, Values};
+use substrate_policy::settings::Snapshots;
 use substrate_snapshots::{Limits, Store, Taken, Tree, TreeId, difference, take};
 use substrate_trace::{FsDiff, SpanInfo};
 
 use crate::session::Session;
+
+/// Nobody feels this, before a command and after it. Code that is not optimised takes about so much longer.
+const UNFELT: Duration = Duration::from_millis(if cfg!(debug_assertions) { 100 } else { 5 });
+/// What somebody waits who wants snapshots of large projects.
+const PATIENT: Duration = Duration::from_millis(400);
 
 /// The project before a command.
 pub struct Before {
@@ -29,12 +36,15 @@ impl Before {
     pub fn take(session: &Session, span: &mut SpanInfo) -> Option<Self> {
         let details = session.broker.last_details();
         let home = session.broker.home();
-        if !details.trace.snapshot {
-            return None;
-        }
+        let time = match details.trace.snapshot {
+            Snapshots::Off => return None,
+            Snapshots::Auto => UNFELT,
+            Snapshots::Full => PATIENT,
+        };
         // Only a real work tree: what a session happens to start in may be anything.
         let root = project::find(&span.cwd, Path::new("/"), &home.user)?;
         let limits = Limits {
+            time,
             private: private(&session.broker, Some(&root)),
             ..Limits::default()
         };

@@ -326,9 +326,21 @@ pub struct TraceSettings {
     /// Record output.
     pub output: OutputRecord,
     /// Take snapshots for replay.
-    pub snapshot: bool,
+    pub snapshot: Snapshots,
     /// Which judged program starts leave a span.
     pub execs: ExecRecord,
+}
+
+/// Which snapshots of a project are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Snapshots {
+    /// Those that nobody feels.
+    #[default]
+    Auto,
+    /// Also those that take a while.
+    Full,
+    /// None.
+    Off,
 }
 
 /// What is recorded of a command's output.
@@ -628,6 +640,7 @@ coded_enum!(Nested [Nested::World, Nested::Deny]);
 coded_enum!(IsolatedIn [IsolatedIn::Fresh, IsolatedIn::Session]);
 coded_enum!(WorldSwitch [WorldSwitch::Auto, WorldSwitch::On, WorldSwitch::Off]);
 coded_enum!(OutputRecord [OutputRecord::Off, OutputRecord::Digest, OutputRecord::Bounded]);
+coded_enum!(Snapshots [Snapshots::Auto, Snapshots::Full, Snapshots::Off]);
 coded_enum!(ExecRecord [ExecRecord::Denied, ExecRecord::All, ExecRecord::Off]);
 coded_enum!(HomeMode [HomeMode::Overlay, HomeMode::ReadOnly]);
 coded_enum!(OnFinish [OnFinish::Ask, OnFinish::Keep, OnFinish::Apply, OnFinish::Discard]);

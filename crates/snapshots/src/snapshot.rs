@@ -24,6 +24,8 @@ use crate::tree::{Entry, Kind, Tree, TreeId};
 
 const TYPE: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
+/// More than this is written only with a whole snapshot.
+const LARGE_CACHE: usize = 1 << 20;
 /// Directories of version control are its own business.
 const CONTROL: [&[u8]; 4] = [b".git", b".hg", b".svn", b".jj"];
 
@@ -197,7 +199,8 @@ pub fn take(store: &mut Store, root: &Path, limits: &Limits) -> Result<Taken, Sn
         over,
     } = walk;
     if let Some(reason) = over {
-        if fresh > 0 {
+        // Writing a large cache takes longer than what it would save the next time.
+        if fresh > 0 && cache.len() < LARGE_CACHE {
             // What was read is known the next time; what was not reached is as it was. Another
             // filter makes sure that all names are looked for.
             let mut bytes = Vec::new();
@@ -449,7 +452,7 @@ impl<'a> Walk<'a, '_> {
     fn is_over(&mut self) -> bool {
         if self.count >= self.limits.names {
             self.over = Some(format!("more than {} names", self.limits.names));
-        } else if self.count % 64 == 1 && Instant::now() > self.deadline {
+        } else if self.count % 8 == 1 && Instant::now() > self.deadline {
             let time = self.limits.time.as_millis();
             self.over = Some(format!("it would take longer than {time} ms"));
         }

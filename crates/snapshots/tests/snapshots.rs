@@ -346,3 +346,42 @@ fn age(dir: &Path, at: std::time::SystemTime) {
         }
     }
 }
+
+/// The path of a command is not held up by a large project, whether it is known already or not.
+#[test]
+fn a_large_project_takes_no_longer_than_it_may() {
+    let project = Project::new();
+    for directory in 0..300 {
+        for file in 0..100 {
+            project.write(
+                &format!("d{directory}/f{file}"),
+                &format!("{directory} {file}"),
+            );
+        }
+    }
+    let limits = Limits {
+        time: Duration::from_millis(5),
+        ..Limits::default()
+    };
+    let short = || {
+        let began = std::time::Instant::now();
+        let taken = take(&mut project.store(), &project.root(), &limits).unwrap();
+        assert!(matches!(taken, Taken::Skipped(_)));
+        began.elapsed()
+    };
+    let mut times: Vec<Duration> = (0..9).map(|_| short()).collect();
+    let patient = Limits {
+        time: Duration::from_secs(60),
+        ..Limits::default()
+    };
+    let whole = take(&mut project.store(), &project.root(), &patient).unwrap();
+    assert!(matches!(whole, Taken::Whole(..)));
+    times.extend((0..9).map(|_| short()));
+    times.sort_unstable();
+    // Unoptimised, and beside other tests.
+    let most = if cfg!(debug_assertions) { 200 } else { 12 };
+    assert!(
+        times[times.len() / 2] < Duration::from_millis(most),
+        "{times:?}"
+    );
+}

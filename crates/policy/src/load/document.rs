@@ -15,7 +15,7 @@ use crate::policy::List;
 use crate::settings::{
     CommandSettings, Details, EffectRule, EffectRules, ExecRecord, FsRules, HostEntry, Miss,
     Nested, NetRules, ObjectPattern, OnUnparsed, OutputRecord, PathEntry, PrivacySettings,
-    Settings, ToolRule, ToolRules, TraceSettings, WorldSettings, WorldSwitch,
+    Settings, Snapshots, ToolRule, ToolRules, TraceSettings, WorldSettings, WorldSwitch,
 };
 use crate::terms::{HomeMode, HostRule, Limits, OnFinish};
 
@@ -871,7 +871,11 @@ fn trace(trace: Option<&Node>) -> TraceSettings {
             Some("bounded") => OutputRecord::Bounded,
             _ => OutputRecord::Off,
         },
-        snapshot: word("snapshot") != Some("off"),
+        snapshot: match word("snapshot") {
+            Some("full") => Snapshots::Full,
+            Some("off") => Snapshots::Off,
+            _ => Snapshots::Auto,
+        },
         execs: match word("execs") {
             Some("all") => ExecRecord::All,
             Some("off") => ExecRecord::Off,
