@@ -15,6 +15,7 @@ mod broker_people;
 mod broker_setup;
 mod common;
 mod completion;
+mod differential;
 mod fidelity;
 mod follows;
 mod guard;

@@ -217,3 +217,31 @@ fn a_guarded_program_cannot_save_what_it_learned() {
     assert_ne!(output.status.code(), Some(0), "{output:?}");
     assert!(!sandbox.home().join("policies/learned.yaml").exists());
 }
+
+#[test]
+fn a_command_of_the_past_is_judged_in_its_own_project_and_home() {
+    let sandbox = Sandbox::with_policy(OPEN);
+    let places = tempfile::tempdir().unwrap();
+    for name in ["plain", "elsewhere", "home"] {
+        std::fs::create_dir(places.path().join(name)).unwrap();
+    }
+    let home = places.path().join("home");
+    let run = |directory: &str, arguments: &[&str]| {
+        let mut command = sandbox.substrate();
+        command.current_dir(places.path().join(directory));
+        command.env("HOME", &home).args(arguments).output().unwrap()
+    };
+    // No work tree: the project is where the command was started.
+    run("plain", &["-c", "touch made"]);
+    run("plain", &["-c", "touch ~/notes"]);
+    sandbox.policy(
+        "strict",
+        "id: strict\nname: Strict\nmode: enforce\nfs: { read: [\"/**\"], write: [\"$PROJECT/**\"] }\n",
+    );
+    for from in ["plain", "elsewhere"] {
+        let found = json(&run(from, &["policy", "whatif", "strict", "--json"]), 1);
+        let changes = found["changes"].as_array().unwrap();
+        assert_eq!(changes.len(), 1, "{from}: {found}");
+        assert_eq!(changes[0]["cmd"], "touch ~/notes", "{from}: {found}");
+    }
+}

@@ -536,14 +536,14 @@ impl Broker {
     }
 
     fn facts<'a>(&'a self, request: &Request<'a>) -> Machine<'a> {
-        Machine::new(
-            request.cwd,
-            &self.shared.options.session_start,
-            &self.shared.home,
-            request.search_path,
-        )
-        .with_home(named_home(request))
-        .with_home(self.home_variable())
+        let start = match request.origin {
+            // What ran in the past had its own project, and not that of whoever asks about it today.
+            Origin::Past => request.cwd,
+            _ => &self.shared.options.session_start,
+        };
+        Machine::new(request.cwd, start, &self.shared.home, request.search_path)
+            .with_home(named_home(request))
+            .with_home(self.home_variable())
     }
 
     fn home_variable(&self) -> Option<&[u8]> {

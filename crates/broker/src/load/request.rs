@@ -46,6 +46,8 @@ pub enum Origin {
     Guard,
     /// A replay.
     Replay,
+    /// A command of the past that somebody asks about.
+    Past,
 }
 
 /// What is to be judged.

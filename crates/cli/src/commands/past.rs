@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use substrate_broker::{Around, Broker, Evaluation, Input, Origin, Request};
@@ -17,6 +17,8 @@ pub struct Past {
     /// Where.
     pub cwd: PathBuf,
     search_path: OsString,
+    /// `HOME`, as the shell had it.
+    home: Vec<(Vec<u8>, Vec<u8>)>,
     /// How often.
     pub count: u64,
     /// The newest span of it.
@@ -48,10 +50,10 @@ impl Past {
         };
         broker.evaluate(&Request {
             input,
-            origin: Origin::OneShot,
+            origin: Origin::Past,
             cwd: &self.cwd,
             search_path: &self.search_path,
-            variables: &[],
+            variables: &self.home,
             aliases: &[],
             isolate: false,
             around: Around::Nothing,
@@ -92,10 +94,16 @@ pub fn read(reader: &Reader, mut filter: Filter) -> Result<History, Failure> {
             .entry((what.clone(), cwd.clone()))
             .or_insert_with(|| {
                 let context = record.replay_context();
+                let context = context.unwrap_or_default();
+                let home = context.env.get("HOME").cloned();
                 history.commands.push(Past {
                     what,
                     cwd,
-                    search_path: context.and_then(|context| context.path).unwrap_or_default(),
+                    search_path: context.path.unwrap_or_default(),
+                    home: home
+                        .map(|home| (b"HOME".to_vec(), home.into_vec()))
+                        .into_iter()
+                        .collect(),
                     count: 0,
                     span_id: String::new(),
                     refused_hosts: Vec::new(),
