@@ -2,6 +2,7 @@
 
 use crate::asker::Asker;
 use crate::clients;
+use crate::commands::mirrors;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -212,12 +213,18 @@ fn package_clients(asker: &Asker, broker: &Broker) -> Option<(State, String)> {
         Some(_) => None,
     };
     let renewed = asker.broker(None).ok();
-    let empty = clients::empty_sets(renewed.as_ref().unwrap_or(broker));
+    let broker = renewed.as_ref().unwrap_or(broker);
+    let empty = clients::empty_sets(broker);
+    let problems = match asker.enclosure() {
+        None => mirrors::problems(broker),
+        Some(_) => Vec::new(),
+    };
     Some(match (asked, empty.as_slice()) {
         (Some(problem), _) => (State::Limited, problem),
+        (None, _) if !problems.is_empty() => (State::Limited, problems.join("; ")),
         (None, []) => (
             State::Good,
-            "every set of hosts that the policy names is known".to_owned(),
+            "every set of hosts that the policy names is known and can be reached".to_owned(),
         ),
         (None, empty) => {
             let empty = empty.join(", ");

@@ -18,6 +18,7 @@ mod kept;
 mod learn;
 mod login_shell;
 mod mcp;
+mod mirrors;
 mod past;
 mod policy;
 mod policy_change;
