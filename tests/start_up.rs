@@ -56,3 +56,47 @@ fn a_start_up_file_that_does_what_is_refused_is_not_read() {
         "{output:?}"
     );
 }
+
+#[test]
+fn what_cannot_be_judged_is_not_read_either() {
+    let sandbox = Sandbox::with_policy(POLICY);
+    let home = sandbox.project().join("home");
+    let profile = home.join(".profile");
+    let lay = |make: &dyn Fn()| {
+        let _ = std::fs::remove_dir_all(&home);
+        std::fs::create_dir(&home).unwrap();
+        make();
+    };
+    let line = |words: &[&str], ssh: bool| {
+        let mut command = sandbox.substrate();
+        command.env("HOME", &home).args(words);
+        if ssh {
+            command.env("SSH_CLIENT", "192.0.2.1 1 22").env("SHLVL", "");
+        }
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains("the line"), "{output:?}");
+        said
+    };
+    // Longer than anything that is judged.
+    lay(&|| {
+        let text = format!("{}\necho was-read\n", "#".repeat(5 << 20));
+        std::fs::write(&profile, text).unwrap();
+    });
+    assert!(!line(&["-l", "-c", "echo the line"], false).contains("was-read"));
+    // No file at all: bash would wait for a writer.
+    lay(&|| {
+        let made = std::process::Command::new("mkfifo").arg(&profile).status();
+        assert!(made.unwrap().success());
+    });
+    line(&["-l", "-c", "echo the line"], false);
+    // Somebody else's, who is not root.
+    lay(&|| {
+        std::fs::write(&profile, "uname; echo was-read\n").unwrap();
+        let _ = std::os::unix::fs::chown(&profile, Some(54_001), None);
+    });
+    assert!(!line(&["-l", "-c", "echo the line"], false).contains("was-read"));
+    // What `ssh host command` has bash read.
+    lay(&|| std::fs::write(home.join(".bashrc"), "uname; echo was-read\n").unwrap());
+    assert!(!line(&["-c", "echo the line; true"], true).contains("was-read"));
+}

@@ -784,7 +784,7 @@ fn our_own_commands_say_where_they_work_in_a_held_session() {
     let line = format!("{} allowed | cat", binary.display());
     let inside = run(&["--policy", "open", "-c", &line]);
     assert!(
-        inside.contains("as a whole line at its prompt only"),
+        inside.contains("as a whole line at the session's prompt"),
         "{inside}"
     );
 }

@@ -11,7 +11,7 @@ use substrate_broker::enclosure::Trace;
 use substrate_broker::env::{SUBSTRATE_JSON_ERRORS, SUBSTRATE_WORLD};
 use substrate_broker::{BrokerError, person, project};
 use substrate_executor::front::Kind;
-use substrate_executor::job::Job;
+use substrate_executor::job::{self, Job};
 use substrate_executor::oneshot;
 use substrate_executor::session::Session;
 use substrate_runtime::supervise::Ending;
@@ -116,10 +116,8 @@ fn start(
         login: parsed.login,
         rc_file: None,
     };
-    if !prompts
-        && (parsed.login || parsed.interactive)
-        && !start_up::may_be_read(&session, &wanted, &cwd)
-    {
+    let reads = parsed.login || parsed.interactive || job::reads_rc_for_ssh(&session.env);
+    if !prompts && reads && !start_up::may_be_read(&session, &wanted, &cwd) {
         let without = ["--noprofile", "--norc"].map(OsString::from);
         parsed.options.extend(without);
     }
@@ -178,7 +176,7 @@ fn leads_to(asker: &Asker, parsed: &ShellArgs, cwd: &Path) -> Option<PathBuf> {
     let mut context = substrate_command::Context::new(&models);
     context.variables = &known;
     let line = substrate_command::analyse(text.as_bytes(), &context);
-    let to = arrival::named(text.as_bytes(), &line, cwd, &home)?;
+    let to = arrival::begins_with(text.as_bytes(), &line, cwd, &home)?;
     // No link leads to a project that the line does not name.
     let real = real_path(&to).ok().filter(|real| *real == to)?;
     project::find(&real, cwd, &home).filter(|found| real.starts_with(found))

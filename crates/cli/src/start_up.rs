@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use substrate_broker::{Answer, Around, Evaluation, Input, Origin, Request};
+use substrate_executor::front::Kind;
 use substrate_executor::session::Session;
 use substrate_policy::terms::Place;
 use substrate_sys::bounded::{self, Links};
@@ -22,7 +23,7 @@ pub struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// The files of the user's own, as bash looks for them; those of root are the administrator's.
+    /// The files as bash looks for them, without the administrator's, which are root's.
     fn files(&self, home: &Path) -> Vec<PathBuf> {
         let rc = self
             .rc_file
@@ -34,10 +35,11 @@ impl Wanted<'_> {
             // It reads `~/.bashrc` as well, by the custom of most systems.
             files.extend(found.into_iter().find(|path| path.exists()));
         }
-        let own = |path: &PathBuf| {
-            std::fs::metadata(path).is_ok_and(|meta| meta.uid() == identity::effective_user_id())
+        let of_an_administrator = |path: &PathBuf| {
+            let owner = std::fs::metadata(path).map(|meta| meta.uid());
+            owner.is_ok_and(|owner| owner == 0) && identity::effective_user_id() != 0
         };
-        files.retain(own);
+        files.retain(|path| path.exists() && !of_an_administrator(path));
         files
     }
 }
@@ -62,9 +64,17 @@ fn is_guarded(session: &Session, cwd: &Path) -> bool {
 }
 
 fn is_allowed(session: &Session, file: &Path, cwd: &Path) -> bool {
-    // What cannot be read, bash cannot read either.
-    let Ok(text) = bounded::read(file, Links::Follow, LONGEST) else {
-        return true;
+    let text = match bounded::read(file, Links::Follow, LONGEST) {
+        Ok(text) => text,
+        // bash may wait for what is no file, or read what is too long to be judged.
+        Err(error) => {
+            let text = format!(
+                "{} is a start-up file that cannot be judged ({error}), so the shell starts without any",
+                file.display()
+            );
+            session.front.say(Kind::Warning, &text);
+            return false;
+        }
     };
     let evaluation = judged(session, &text, cwd);
     let Answer::Deny(rule) = &evaluation.answer else {

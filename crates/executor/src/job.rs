@@ -246,7 +246,7 @@ fn plain_command(evaluation: &Evaluation, session: &Session) -> Option<Vec<OsStr
 
 /// Whether bash would read `~/.bashrc` for a command, as it does for the first shell below an ssh login:
 /// what people set there counts for `ssh host command`.
-fn reads_rc_for_ssh(env: &[CString]) -> bool {
+pub fn reads_rc_for_ssh(env: &[CString]) -> bool {
     let set = |name| environment::get(env, name).is_some();
     let level = environment::get(env, "SHLVL").and_then(|level| {
         let text = std::str::from_utf8(level).ok()?;

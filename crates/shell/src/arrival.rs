@@ -42,6 +42,22 @@ pub fn named(text: &[u8], line: &Line, from: &Path, home: &Path) -> Option<PathB
     at
 }
 
+/// Whether a line is one that changes the directory: `cd -`, `popd`, `cd "$x"`.
+pub fn changes(line: &[u8]) -> bool {
+    let first = line.split(|byte| !byte.is_ascii_alphanumeric()).next();
+    matches!(first, Some(b"cd" | b"pushd" | b"popd"))
+}
+
+/// The directory of a line that begins with its one `cd`.
+pub fn begins_with(text: &[u8], line: &Line, from: &Path, home: &Path) -> Option<PathBuf> {
+    let names = line.invocations.iter();
+    let names = names.filter_map(|invocation| invocation.argv.first()?.value());
+    let changes = names.filter(|name| matches!(*name, b"cd" | b"pushd" | b"popd"));
+    (changes.count() == 1)
+        .then(|| named(text, line, from, home))
+        .flatten()
+}
+
 fn joined(from: &Path, word: &[u8]) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in from.join(OsStr::from_bytes(word)).components() {
@@ -125,6 +141,31 @@ mod tests {
             "PROMPT_COMMAND='cd ../b'",
         ] {
             assert_eq!(named(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_begins_with_its_one_change_of_directory() {
+        let models = substrate_command::model::NoModels;
+        let context = substrate_command::Context::new(&models);
+        let first = |text: &str| {
+            let line = substrate_command::analyse(text.as_bytes(), &context);
+            begins_with(text.as_bytes(), &line, Path::new("/"), Path::new("/h"))
+        };
+        let app = Some(PathBuf::from("/srv/app"));
+        assert_eq!(first("cd /srv/app && make"), app);
+        assert_eq!(first("cd /srv/app && make; cd /srv/other"), None);
+        assert_eq!(first("cd /srv/app; false && cd /srv/other"), None);
+        assert_eq!(first("cd /srv/app; popd"), None);
+    }
+
+    #[test]
+    fn only_a_change_of_directory_that_was_typed_leads_back() {
+        for line in ["cd -", "popd", "cd \"$x\"", "pushd +1"] {
+            assert!(changes(line.as_bytes()), "{line}");
+        }
+        for line in ["ls", "z other", "cdx", ". there.sh; cd -", ""] {
+            assert!(!changes(line.as_bytes()), "{line}");
         }
     }
 }

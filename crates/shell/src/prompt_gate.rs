@@ -337,7 +337,9 @@ impl Gate for PromptGate<'_> {
         let shown = visible(project.as_os_str().as_bytes());
         let known = self.projects.borrow().contains(&project);
         let others = arrival::processes_beside(arrival.engine);
-        let meant = known || arrival.typed && self.meant(arrival);
+        // The way back needs no more than a `cd` that was typed: hooks of one project open no other.
+        let meant =
+            arrival.typed && (self.meant(arrival) || known && arrival::changes(arrival.line));
         let question = match (meant, others.is_empty()) {
             (true, true) => None,
             (_, true) => Some(format!("work in {shown} from here on?")),

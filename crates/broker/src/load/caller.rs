@@ -98,9 +98,10 @@ impl Caller {
         found.or_else(|| (!self.is_alive()).then_some(Trace::Gone))
     }
 
-    /// Whether it runs in a world, as the mount table says there. What is not marked is in none.
+    /// Whether this process runs in a world, as the mount table says here. What is not marked is in none. Of a peer this is
+    /// never believed: he can have mounted what he likes, and whoever runs his commands stands outside.
     pub fn is_in_world(&self) -> bool {
-        self.is_marked() && enclosure::in_a_world(self.pid)
+        self.is_own() && self.is_marked() && enclosure::in_a_world(self.pid)
     }
 
     /// The Substrate processes above it, nearest first.

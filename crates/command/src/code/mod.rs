@@ -7,6 +7,7 @@
 
 mod javascript;
 mod python;
+mod simple;
 mod words;
 
 use std::cell::RefCell;
@@ -35,7 +36,9 @@ const MAX_CALLS: usize = 4;
 /// Most elements of a list for each of which a loop is followed.
 const MAX_ELEMENTS: usize = 16;
 /// Longest time that a grammar may take.
-const DEADLINE: Duration = Duration::from_millis(50);
+const DEADLINE: Duration = Duration::from_millis(20);
+/// Most texts that are parsed, code within code included.
+const MAX_PARSES: usize = 2;
 
 /// What the calls of a language do, from `policies/parts/apis.yaml`; every list is sorted.
 struct Api {
@@ -234,6 +237,7 @@ struct Reader<'r> {
     steps: usize,
     depth: usize,
     calls: usize,
+    parses: usize,
 }
 
 impl<'r> Reader<'r> {
@@ -259,12 +263,14 @@ impl<'r> Reader<'r> {
             steps: 0,
             depth: 0,
             calls: 0,
+            parses: 0,
         }
     }
 
     /// Reads a whole text; `true` when nothing in it stayed unclear.
     fn text_of(&mut self, text: &[u8], inside: usize) -> bool {
-        if inside > MAX_CALLS {
+        self.parses += 1;
+        if inside > MAX_CALLS || self.parses > MAX_PARSES {
             return false;
         }
         let Some(tree) = parse(self.language, text) else {
@@ -272,6 +278,7 @@ impl<'r> Reader<'r> {
         };
         let root = tree.root_node();
         self.plain &= !root.has_error() && !deceives(text);
+        self.plain &= simple::is_simple(self.language, root, text);
         let code = Code {
             text,
             functions: RefCell::new(BTreeMap::new()),
@@ -365,6 +372,10 @@ impl<'r> Reader<'r> {
     /// A module by name, if it is one that can be known.
     fn module(&mut self, name: &str) -> Value {
         let name = name.strip_prefix("node:").unwrap_or(name);
+        // `fs.promises` is a package of somebody's, `fs/promises` is not.
+        if self.language == Language::JavaScript && name.contains('.') {
+            return self.opaque();
+        }
         let name = name.replace('/', ".");
         if self.language == Language::Python && !has(self.api.loaded, &name) {
             // A file of that name in the working directory comes first.
@@ -594,6 +605,11 @@ impl<'r> Reader<'r> {
             let known = has(self.api.options, &keyword) || keyword == "shell";
             self.plain &= known && self.handed(value);
         }
+        // What a program is given besides its words (an environment, a stream, an option that names another
+        // shell) is not followed.
+        let kinds = meanings.split_ascii_whitespace();
+        let mut kinds = kinds.map(|meaning| meaning.split('-').next().unwrap_or(meaning));
+        self.plain &= !kinds.any(|kind| matches!(kind, "program" | "argv" | "shell"));
         let mut values = positional.into_iter().peekable();
         let mut program: Option<Word> = None;
         for meaning in meanings.split_ascii_whitespace() {
@@ -607,7 +623,8 @@ impl<'r> Reader<'r> {
                     "list" | "list-all" => {
                         self.path(Action::List, &Word::literal(b"."), meaning, true)
                     }
-                    "argv" | "text" | "write-all" => {}
+                    "write-all" => self.path(Action::Write, &Word::literal(b"."), meaning, true),
+                    "argv" | "argv-named" | "text" => {}
                     _ => self.plain = false,
                 }
                 continue;
@@ -616,7 +633,17 @@ impl<'r> Reader<'r> {
             let (meaning_of, _) = meaning.split_once('-').unwrap_or((meaning, ""));
             match (meaning_of, known) {
                 ("text", _) => self.plain &= self.handed(value),
-                ("argv", known) => self.argv(value, known, shell, program.take()),
+                ("argv", known) => {
+                    let value = match value {
+                        // What it is called by is not what is started.
+                        Value::List(mut words) if meaning == "argv-named" && !words.is_empty() => {
+                            words.remove(0);
+                            Value::List(words)
+                        }
+                        value => value,
+                    };
+                    self.argv(value, known, shell, program.take());
+                }
                 ("program", Some((word, sure))) => {
                     self.plain &= sure;
                     program = Some(word);
@@ -692,9 +719,10 @@ impl<'r> Reader<'r> {
             self.words(vec![program]);
         }
         for rest in values {
-            // What else a request is given it sends.
-            self.plain &=
-                self.handed(rest) && !(meanings == "url" && self.language == Language::Python);
+            // What else a request is given it sends; options that do not stand there may say anything.
+            self.plain &= matches!(rest, Value::Text { .. })
+                && self.handed(rest)
+                && !(meanings == "url" && self.language == Language::Python);
         }
         gives
     }
@@ -1028,12 +1056,12 @@ mod tests {
                     "import json; d = json.load(open('package.json')); print(d.get('version'))",
                     "+ file json.py read package.json",
                 ),
-                ("for i in range(3): print(f'{i:02d} {i*i}')", "+"),
-                ("print([x for x in 'a b'.split() if x])", "+"),
+                ("for i in range(3): print(f'{i:02d} {i*i}')", "?"),
+                ("print([x for x in 'a b'.split() if x])", "?"),
                 ("open('out.txt', 'w').write('x')", "+ write out.txt"),
                 (
                     "with open('a') as f, open('b', mode='a') as g: g.write(f.read())",
-                    "+ read a write b",
+                    "? read a write b",
                 ),
                 (
                     "from pathlib import Path; Path('a/b').write_text('x')",
@@ -1052,28 +1080,86 @@ mod tests {
                     "import shutil; shutil.rmtree('/srv')",
                     "+ file shutil.py delete-all /srv",
                 ),
-                ("import os; os.system('rm -rf /')", "+ sh:rm -rf /"),
+                ("import os; os.system('rm -rf /')", "? sh:rm -rf /"),
                 (
                     "import subprocess as s; s.run(['git', 'push', '-f'], check=True)",
-                    "+ file subprocess.py argv:git,push,-f",
+                    "? file subprocess.py argv:git,push,-f",
                 ),
                 (
                     "import subprocess; subprocess.run('id; id', shell=True)",
-                    "+ file subprocess.py sh:id; id",
+                    "? file subprocess.py sh:id; id",
                 ),
                 (
                     "import urllib.request as u; u.urlopen('https://a.example/x').read()",
-                    "+ file urllib.py connect a.example",
+                    "? file urllib.py connect a.example",
                 ),
                 (
                     "def f(p):\n  return open(p).read()\nprint(f('x'))",
-                    "+ read x",
+                    "? read x",
                 ),
-                ("def f(x): return x\nprint(list(map(f, [1])))", "+"),
-                ("for p in ['a', 'b']: open(p, 'w')", "+ write a write b"),
-                ("import os\nfor n in os.listdir('.'): print(n)", "+ list ."),
+                ("def f(x): return x\nprint(list(map(f, [1])))", "?"),
+                ("for p in ['a', 'b']: open(p, 'w')", "? write a write b"),
+                ("import os\nfor n in os.listdir('.'): print(n)", "? list ."),
             ],
         );
+    }
+
+    /// Each of them was once taken for less than it does.
+    #[test]
+    fn what_deceived_a_reader_is_not_called_harmless() {
+        let python = [
+            "def f(x=exec(open('/tmp/evil').read())): pass",
+            "async def f(x=eval(input())): pass",
+            "import os; lambda os: 0; os.remove('x')",
+            "from pathlib import Path\ndef f(x): x.replace('/etc/x')\nf(*[Path('a')])",
+            "import shutil; lambda shutil: 0; shutil.copy('a', '/etc/x')",
+            "from pathlib import Path; p=''; \u{ff50}=Path('a'); p.replace('/etc/x')",
+            "import os; os.execv('/usr/bin/git', ['ls', 'push', '--force'])",
+            "import subprocess; subprocess.run(['ls'], -1, '/tmp/evil')",
+            "import subprocess; subprocess.run('id', -1, None, None, None, None, None, True, True)",
+            "import os; os.system('echo \"\\\\$(id)\"')",
+            "import os; os.system(b'\\x65cho \\u0023 ; id')",
+            "import os; os.popen('bash', 'w').write('id')",
+            "from subprocess import *; Popen(['bash'], stdin=PIPE, text=True).communicate('id')",
+        ];
+        let javascript = [
+            "require('child_process').fork('/tmp/evil.js')",
+            "require('child_process').spawn('id | sh', {shell: true})",
+            "const o = {shell: '/tmp/evil'}; require('child_process').execSync('ls', o)",
+            "const o = {recursive: true, force: true}; require('fs').rmSync('.', o)",
+            "require('fs').rmSync('.', Object.assign({}, {recursive: true}))",
+            "require('fs').rmSync('.', {...{recursive: true}})",
+            "require('child_process').spawn('bash').stdin.write('id')",
+            "const x = require('fs.promises'); 1",
+            "eval('\\467z')",
+        ];
+        let cases = python.iter().map(|code| (Language::Python, *code));
+        let cases = cases.chain(javascript.iter().map(|code| (Language::JavaScript, *code)));
+        let plain: Vec<&str> = cases
+            .filter(|(language, code)| found(*language, code).starts_with('+'))
+            .map(|(_, code)| code)
+            .collect();
+        assert!(plain.is_empty(), "{plain:#?}");
+        assert_eq!(
+            found(Language::Python, python[6]),
+            "? argv:/usr/bin/git,push,--force"
+        );
+        assert_eq!(
+            found(
+                Language::Python,
+                "import shutil; shutil.unpack_archive('x.tar')"
+            ),
+            "+ file shutil.py read x.tar write-all ."
+        );
+    }
+
+    #[test]
+    fn code_within_code_costs_no_more_than_a_few_looks() {
+        let code = format!("x='{}'\n{}", "f(a b ".repeat(1200), "exec(x);".repeat(1000));
+        let started = std::time::Instant::now();
+        found(Language::Python, &code);
+        // Each look may take a fiftieth of a second; a thousand of them would be felt on any machine.
+        assert!(started.elapsed().as_secs() < 5);
     }
 
     #[test]
@@ -1087,7 +1173,7 @@ mod tests {
                 ("exec('import os; os.system(\"id\")')", "? sh:id"),
                 ("__import__('os').system('id')", "? sh:id"),
                 ("getattr(__import__('os'), 'sys'+'tem')('id')", "?"),
-                ("import os; f = os.system; f('id')", "+ sh:id"),
+                ("import os; f = os.system; f('id')", "? sh:id"),
                 ("import os; list(map(os.system, ['id']))", "?"),
                 ("import os; print(os)", "?"),
                 ("import random; random._os.system('id')", "? file random.py"),
@@ -1096,7 +1182,7 @@ mod tests {
                     "?",
                 ),
                 ("import os\na = b = os.system\nlist(map(a, ['id']))", "?"),
-                ("import os\ndef f(): os.remove('x')", "+ delete x"),
+                ("import os\ndef f(): os.remove('x')", "? delete x"),
                 ("import json; json.codecs.open('x', 'w')", "? file json.py"),
                 ("().__class__.__mro__[1].__subclasses__()", "?"),
                 ("(x for x in []).gi_frame.f_builtins['eval']('1')", "?"),
@@ -1176,27 +1262,27 @@ mod tests {
                 ),
                 (
                     "require('child_process').execSync('rm -rf /')",
-                    "+ sh:rm -rf /",
+                    "? sh:rm -rf /",
                 ),
                 (
                     "const {spawn} = require('child_process'); spawn('git', ['push', '-f'])",
-                    "+ argv:git,push,-f",
+                    "? argv:git,push,-f",
                 ),
                 (
                     "fetch('https://a.example/x').then(r => r.text()).then(t => console.log(t))",
-                    "+ connect a.example",
+                    "? connect a.example",
                 ),
-                ("import { unlinkSync as u } from 'fs'; u('x')", "+ delete x"),
+                ("import { unlinkSync as u } from 'fs'; u('x')", "? delete x"),
                 (
                     "[1, 2].map(x => x * 2).forEach(x => console.log(`${x}`))",
-                    "+",
+                    "?",
                 ),
                 (
                     "for (const p of ['a', 'b']) require('fs').unlinkSync(p)",
-                    "+ delete a delete b",
+                    "? delete a delete b",
                 ),
                 ("process.stdout.write(Buffer.from('x').toString())", "+"),
-                ("/a/.test('b')", "+"),
+                ("/a/.test('b')", "?"),
                 ("console.log(process.env.HOME, process.env['USER'])", "+"),
                 (
                     "require('fs').mkdirSync('a/b', {recursive: true})",
@@ -1204,7 +1290,7 @@ mod tests {
                 ),
                 (
                     "const f = (p) => require('fs').unlinkSync(p); f('x')",
-                    "+ delete x",
+                    "? delete x",
                 ),
             ],
         );
