@@ -80,12 +80,7 @@ fn problem(rules: &Rules, name: &str, port: u16) -> Option<String> {
         Ok(found) => found.collect(),
         Err(error) => return Some(format!("is not found ({error})")),
     };
-    let refused = |address: &SocketAddr| {
-        let kind = special::kind(address.ip())?;
-        let lifted = special::is_internal(kind) && rules.is_internal(&target)
-            || rules.lists_address(address.ip(), port);
-        (!lifted).then_some(kind)
-    };
+    let refused = |address: &SocketAddr| refused(rules, &target, *address);
     if let Some((address, kind)) = addresses
         .iter()
         .find_map(|address| Some((address.ip(), refused(address)?)))
@@ -105,6 +100,14 @@ fn problem(rules: &Rules, name: &str, port: u16) -> Option<String> {
         }
     }
     error.map(|error| format!("cannot be reached ({error})"))
+}
+
+/// What kind of address it is, where the gate does not dial such.
+fn refused(rules: &Rules, target: &Target, address: SocketAddr) -> Option<&'static str> {
+    let kind = special::kind(address.ip())?;
+    let lifted = special::is_internal(kind) && rules.is_internal(target)
+        || rules.lists_address(address.ip(), address.port());
+    (!lifted).then_some(kind)
 }
 
 #[cfg(test)]
@@ -128,10 +131,19 @@ mod tests {
 
     #[test]
     fn what_the_gate_would_refuse_is_said() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let told = problem(&rules(false, "localhost", port), "localhost", port).unwrap();
-        assert!(told.contains("loopback"), "{told}");
+        let target = Target::Name("a.test".into());
+        let kind = |internal, address: &str| {
+            refused(
+                &rules(internal, "a.test", 443),
+                &target,
+                address.parse().unwrap(),
+            )
+        };
+        assert_eq!(kind(false, "10.0.0.1:443"), Some("private"));
+        // The user's own settings name it.
+        assert_eq!(kind(true, "10.0.0.1:443"), None);
+        assert_eq!(kind(true, "127.0.0.1:443"), Some("loopback"));
+        assert_eq!(kind(false, "1.1.1.1:443"), None);
         let told = problem(&rules(false, "a.test", 1), "b.test", 1).unwrap();
         assert!(told.contains("refused by the gate"), "{told}");
     }
