@@ -4,11 +4,16 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{getpid, getppid, ioctl_tiocsctty, setsid};
+use rustix::process::{
+    Resource, Rlimit, getpid, getppid, getrlimit, ioctl_tiocsctty, setrlimit, setsid,
+};
 use rustix::stdio::stdin;
 
 use crate::marker::{self, Mark};
 use crate::mask::Mask;
+
+/// How many descriptors a process may have open after most logins.
+const DESCRIPTORS: u64 = 1024;
 
 /// Has a command begin in a session of its own and with the mark of one of Substrate's. Where its standard
 /// input is a terminal of its own, that controls it.
@@ -49,12 +54,18 @@ pub fn as_nobodys_child(command: &mut Command) {
     unsafe { command.pre_exec(prepare) };
 }
 
-/// Has a command begin with signals and modes of new files as a login has them, whatever they are here, and end
-/// by SIGALRM after so many seconds.
+/// Has a command begin with signals, modes of new files and room for descriptors as a login has them, whatever they are
+/// here, and end by SIGALRM after so many seconds.
 pub fn as_from_a_login(command: &mut Command, seconds: u32) {
     let prepare = move || -> io::Result<()> {
         hear_all_signals();
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        let most = getrlimit(Resource::Nofile).maximum;
+        let descriptors = Rlimit {
+            current: Some(most.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS))),
+            maximum: most,
+        };
+        setrlimit(Resource::Nofile, descriptors)?;
         // SAFETY: a timer of the process alone, which the program keeps.
         unsafe { libc::alarm(seconds) };
         Ok(())

@@ -52,6 +52,8 @@ use substrate_shell::notice::Notices;
 use substrate_shell::prompt_gate::OwnCommands;
 use substrate_sys::{environment, process_group};
 
+use crate::agent_args::AgentCommand;
+use crate::agent_run_args::AgentRunCommand;
 use crate::args::{Cli, Command, PolicyCommand, RunArgs, SHIM_EXEC, in_order, is_subcommand};
 use crate::asker::Asker;
 use crate::failure::Failure;
@@ -163,6 +165,7 @@ fn reachable(command: &Command, asker: &Asker) -> Result<(), Failure> {
             | Command::Completions { .. }
             | Command::Man { .. }
             | Command::Prompt { .. }
+            | Command::Agent(AgentCommand::Run(AgentRunCommand::Mock { .. }))
             | Command::Mcp
             | Command::Hook { .. }
     );
