@@ -143,6 +143,7 @@ fn plain(line: &str) -> String {
         Some((who, rest)) if !who.trim_end_matches(": eval").contains(' ') => {
             let rest = rest.split_once(": ").map_or(rest, |(_, rest)| rest);
             // A program that a signal ended is named with its process id.
+            let rest = rest.trim_start();
             let rest = rest.trim_start_matches(|letter: char| letter.is_ascii_digit());
             format!("shell: {rest}")
         }

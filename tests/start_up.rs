@@ -40,6 +40,25 @@ fn a_start_up_file_that_does_what_is_refused_is_not_read() {
     person.sees("mine> ");
     person.types("exit\r");
     person.end();
+    // An alias is judged when it is used, unless the file uses it itself.
+    for (text, is_read) in [
+        ("PS1='mine> '\nalias zz='uname -a'\n", true),
+        (
+            "shopt -s expand_aliases\nalias zz='uname -a'\nzz > said\n",
+            false,
+        ),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let mut person = prompt();
+        person.sees(if is_read {
+            "mine> "
+        } else {
+            "is a start-up file"
+        });
+        person.types("exit\r");
+        person.end();
+    }
+    assert!(!sandbox.project().join("said").exists());
     // Login files of a line.
     let home = sandbox.project().join("home");
     std::fs::create_dir(&home).unwrap();

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use substrate_broker::{Answer, Around, Evaluation, Input, Origin, Request};
 use substrate_executor::front::Kind;
 use substrate_executor::session::Session;
+use substrate_policy::Reason;
 use substrate_policy::terms::Place;
 use substrate_sys::bounded::{self, Links};
 use substrate_sys::identity;
+use substrate_trace::Verdict;
 
 /// Longer files are nobody's start-up files.
 const LONGEST: u64 = 4 << 20;
@@ -80,6 +82,9 @@ fn is_allowed(session: &Session, file: &Path, cwd: &Path) -> bool {
     let Answer::Deny(rule) = &evaluation.answer else {
         return true;
     };
+    if defines_only(&evaluation) {
+        return true;
+    }
     let mut line = OsString::from(". ");
     line.push(file);
     let span = session.span(&evaluation, line, Vec::new(), cwd);
@@ -89,6 +94,22 @@ fn is_allowed(session: &Session, file: &Path, cwd: &Path) -> bool {
     );
     session.refuse(&span, rule.as_ref(), &why);
     false
+}
+
+/// Whether all that is refused is what an alias would stand for, which is judged when somebody types it.
+fn defines_only(evaluation: &Evaluation) -> bool {
+    let commands = &evaluation.line.invocations;
+    let defined = |reason: &Reason| {
+        let command = reason.invocation.and_then(|at| commands.get(at));
+        let parent = command.and_then(|command| commands.get(command.parent?));
+        let name = parent.and_then(|parent| parent.argv.first()?.value());
+        name == Some(b"alias")
+    };
+    let reasons = evaluation.judgement.reasons.iter();
+    let mut refused = reasons
+        .filter(|reason| reason.verdict == Verdict::Deny)
+        .peekable();
+    refused.peek().is_some() && refused.all(defined)
 }
 
 fn judged(session: &Session, text: &[u8], cwd: &Path) -> Evaluation {

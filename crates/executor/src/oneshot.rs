@@ -144,7 +144,7 @@ fn direct(session: &Session, target: &Target, span: &SpanInfo) -> Ran {
                 argv: &target.argv,
                 env: &env,
             };
-            let limit = TimeLimit::default();
+            let limit = TimeLimit::prepared(session.timeout);
             let before = usage::of_children();
             let result = supervise::run(&program, |child| {
                 if let Some(time) = session.timeout {

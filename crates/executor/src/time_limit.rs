@@ -30,13 +30,20 @@ pub struct TimeLimit {
 }
 
 impl TimeLimit {
+    /// One for a child that is about to be started. From before that on, what loses its parent stays below this process,
+    /// and is found when the time is up.
+    pub fn prepared(time: Option<Duration>) -> Self {
+        if time.is_some() {
+            let _ = process_info::adopt_orphans();
+        }
+        Self::default()
+    }
+
     /// Begins to count for a child that was just started.
     pub fn begin(&self, child: i32, time: Duration) {
         let Ok(process) = pidfd::open(child) else {
             return;
         };
-        // What loses its parent stays below this process, and is found when the time is up.
-        let _ = process_info::adopt_orphans();
         let watch = std::thread::spawn(move || {
             if has_ended(&process, time) {
                 return false;
