@@ -298,7 +298,7 @@ fn finish(
 }
 
 /// Builtins change the shell, not the machine; each leaves a span of its own under the line's.
-pub fn record_builtins(session: &Session, evaluation: &Evaluation, line: &SpanInfo) {
+fn record_builtins(session: &Session, evaluation: &Evaluation, line: &SpanInfo) {
     for invocation in &evaluation.line.invocations {
         let name = invocation.argv.first().and_then(|word| word.value());
         if !name.is_some_and(is_builtin) || !invocation.via.is_empty() {
